@@ -1,0 +1,39 @@
+# Everything runs inside .venv, which `install` makes; a second run re-installs nothing unless pyproject.toml changed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: install test lint types doctest demo bench bench-full docs clean
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable ".[test,demo]"
+	touch $(STAMP)
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: install
+	$(BIN)/mypy
+
+# The tests run in two processes, each with one thread: on two cores that is faster than one process with two threads.
+test: lint types
+	OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest -n 2 --dist=worksteal --cov --cov-report=term
+
+demo: install
+	$(BIN)/python -m tm_bandit demo
+
+bench: install
+	$(BIN)/python -m benchmarks
+
+bench-full: install
+	$(BIN)/python -m benchmarks --full
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .coverage .coverage.* .hypothesis docs/_build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

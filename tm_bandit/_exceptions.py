@@ -1,0 +1,21 @@
+"""One small tree of exceptions, so that callers can tell our refusals from a bug."""
+
+
+class BanditError(Exception):
+    """Base class of every error that this package raises on purpose."""
+
+
+class InputError(BanditError, ValueError):
+    """An argument, batch, file or state that cannot be used; the message says what was got and what to do."""
+
+
+class NotReadyError(BanditError, RuntimeError):
+    """A value was asked for before there is enough data for it (no reference, fewer than two samples)."""
+
+
+class WeightsError(BanditError, RuntimeError):
+    """The weights of a feature network could not be found or fetched."""
+
+
+class ArmError(BanditError, RuntimeError):
+    """A sampler failed or returned something unusable; the selector retires the arm with this reason."""

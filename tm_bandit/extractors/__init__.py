@@ -1,0 +1,1 @@
+"""Feature networks behind one small registry."""

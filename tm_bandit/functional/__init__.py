@@ -1,0 +1,1 @@
+"""Tensors in, tensors out: the mathematics, with no metric, no Lightning and no files."""

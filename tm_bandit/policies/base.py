@@ -1,0 +1,86 @@
+"""What a policy sees (plain numbers) and what it answers (the name of an arm)."""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class ArmStats:
+    r"""Everything a policy may know about one arm, as plain numbers.
+
+    All scores are *losses*: smaller is better for every metric (the Frechet distance as it is, the Inception Score as
+    :math:`-\log \mathrm{IS}`), so that no policy has to ask in which direction a metric points.
+
+    A field that the policy did not list in :attr:`Policy.needs` may be ``nan`` or a few pulls old: the selector
+    computes only what is asked for, because the plug-in estimate is far dearer than the witness.
+
+    Args:
+        name: the arm's name.
+        pulls: how many batches were drawn from it.
+        num_samples: how many samples were drawn from it.
+        witness: mean of the witness scores, which lies on the optimistic side of the truth in expectation; for bounds
+            that have no witness it is the plug-in estimate.
+        stderr: standard error of ``witness``.
+        estimate: the plug-in estimate, which lies on the pessimistic side of the truth in expectation.
+        optimistic: the optimistic end of the confidence interval (a lower bound of the loss).
+        pessimistic: the pessimistic end of the confidence interval (an upper bound of the loss).
+        debiased: the near-unbiased estimate, for comparing arms of different ``num_samples``.
+        debiased_stderr: its standard error.
+    """
+
+    name: str
+    pulls: int
+    num_samples: int
+    witness: float = float("nan")
+    stderr: float = float("nan")
+    estimate: float = float("nan")
+    optimistic: float = float("nan")
+    pessimistic: float = float("nan")
+    debiased: float = float("nan")
+    debiased_stderr: float = float("nan")
+
+
+class Policy(ABC):
+    """Chooses the arm to pull next.
+
+    A policy is a small object over numbers. It never sees a model, a tensor or a metric, and it needs no code for
+    burn-in (the selector pulls each newcomer until it has ``burn_in`` samples before the policy is asked about it).
+
+    Example::
+
+        class Laziest(Policy):
+            needs = frozenset()
+            def choose(self, arms, rng):
+                return min(arms, key=lambda arm: arm.num_samples).name
+    """
+
+    #: The fields of :class:`ArmStats` that :meth:`choose` reads and that must be fresh.
+    needs: ClassVar[frozenset[str]] = frozenset({"optimistic"})
+
+    def prepare(self, *, num_arms: int, budget: int, batch_size: int) -> None:  # noqa: B027 - optional hook
+        """Hear, once before the first choice, what there is to spend (successive halving plans its rungs here)."""
+
+    @abstractmethod
+    def choose(self, arms: Sequence[ArmStats], rng: random.Random) -> str:
+        """Return the name of the arm to pull next.
+
+        Args:
+            arms: the active arms that are past their burn-in, in order of registration. Never empty.
+            rng: the only source of randomness that a policy may use; it is seeded per pull, so runs are reproducible.
+        """
+
+    def recommend(self, arms: Sequence[ArmStats]) -> str | None:
+        """Name the arm this policy believes to be the best, or ``None`` to leave that to the selector's own rule."""
+        return None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain numbers and strings that :meth:`load_state_dict` needs to go on; empty for a stateless policy."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - optional hook
+        """Take back what :meth:`state_dict` returned."""

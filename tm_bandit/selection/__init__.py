@@ -1,0 +1,1 @@
+"""The bandit engine: select, sample, update, and an honest verdict."""
