@@ -1,0 +1,50 @@
+"""Atomic outputs: whole or absent, and refused before the work where they cannot be written."""
+
+import os
+
+import numpy as np
+import pytest
+
+from tm_bandit._exceptions import InputError
+from tm_bandit._files import atomic_write, check_writable
+
+
+def test_new_content_replaces_old_and_leaves_no_temporary(tmp_path):
+    target = tmp_path / "a.json"
+    target.write_text("old")
+    with atomic_write(target) as temporary:
+        temporary.write_text("new")
+        assert target.read_text() == "old"
+    assert target.read_text() == "new"
+    assert os.listdir(tmp_path) == ["a.json"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_failing_block_keeps_the_old_file(tmp_path, error):
+    target = tmp_path / "a.json"
+    target.write_text("old")
+    with pytest.raises(error), atomic_write(target) as temporary:
+        temporary.write_text("half")
+        raise error
+    assert target.read_text() == "old"
+    assert os.listdir(tmp_path) == ["a.json"]
+
+
+def test_suffix_survives_for_writers_that_look_at_it(tmp_path):
+    with atomic_write(tmp_path / "ref.npz") as temporary:
+        np.savez(temporary, mu=np.zeros(2))
+    assert np.load(tmp_path / "ref.npz")["mu"].shape == (2,)
+
+
+def test_a_writer_that_wrote_nothing_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError), atomic_write(tmp_path / "a.json"):
+        pass
+    assert os.listdir(tmp_path) == []
+
+
+def test_unwritable_places_are_refused(tmp_path):
+    with pytest.raises(InputError, match="create .*missing first"):
+        check_writable(tmp_path / "missing" / "a.json")
+    with pytest.raises(InputError, match="name of a file"):
+        check_writable(tmp_path)
+    assert check_writable(str(tmp_path / "a.json")) == tmp_path / "a.json"

@@ -1,0 +1,68 @@
+"""Outputs that are either there in full or not there at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tm_bandit._exceptions import InputError
+
+__all__ = ["atomic_write", "check_writable"]
+
+
+def check_writable(path: str | os.PathLike[str]) -> Path:
+    """Return ``path`` if a file can be written there, so that a long run does not fail at its last line.
+
+    Args:
+        path: the file that will be written later.
+
+    Raises:
+        InputError: if the folder is missing or read-only, or if ``path`` is a folder.
+    """
+    target = Path(path)
+    folder = target.parent
+    if not folder.is_dir():
+        raise InputError(f"Expected a file in an existing folder, but got {target}; create {folder} first.")
+    if target.is_dir():
+        raise InputError(f"Expected the name of a file, but got the folder {target}; add a file name.")
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"Expected a writable folder, but got {folder}; choose another place for {target.name}.")
+    return target
+
+
+@contextmanager
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary path in the same folder and rename it to ``path`` once the block has ended well.
+
+    A reader sees the old file or the new one, never half of it; when the block raises (or is interrupted), the
+    temporary file is removed and the old file stays as it was. The temporary name keeps the suffix, because
+    ``numpy.savez`` and ``matplotlib`` choose the format by it.
+
+    Args:
+        path: the file to write or replace.
+
+    Raises:
+        InputError: if no file can be written there.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with atomic_write(Path(folder) / "result.json") as temporary:
+        ...         _ = temporary.write_text("{}")
+        ...     sorted(entry.name for entry in Path(folder).iterdir())
+        ['result.json']
+    """
+    target = check_writable(path)
+    # A fresh name per call: two processes that write the same target must not share a temporary file.
+    temporary = target.with_name(f".{target.stem}.{secrets.token_hex(4)}.tmp{target.suffix}")
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
