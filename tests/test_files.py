@@ -23,9 +23,14 @@ def test_new_content_replaces_old_and_leaves_no_temporary(tmp_path):
 def test_a_failing_block_keeps_the_old_file(tmp_path, error):
     target = tmp_path / "a.json"
     target.write_text("old")
-    with pytest.raises(error), atomic_write(target) as temporary:
-        temporary.write_text("half")
-        raise error
+
+    def write_half():
+        with atomic_write(target) as temporary:
+            temporary.write_text("half")
+            raise error
+
+    with pytest.raises(error):
+        write_half()
     assert target.read_text() == "old"
     assert os.listdir(tmp_path) == ["a.json"]
 
@@ -43,7 +48,7 @@ def test_a_writer_that_wrote_nothing_is_an_error(tmp_path):
 
 
 def test_unwritable_places_are_refused(tmp_path):
-    with pytest.raises(InputError, match="create .*missing first"):
+    with pytest.raises(InputError, match=r"create .*missing first"):
         check_writable(tmp_path / "missing" / "a.json")
     with pytest.raises(InputError, match="name of a file"):
         check_writable(tmp_path)

@@ -1,0 +1,180 @@
+"""Folders of images: found and checked by their headers, decoded one at a time."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from tm_bandit._exceptions import InputError
+from tm_bandit.data.source import SampleSource
+
+#: File name endings that count as images; everything else in a folder is ignored.
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")
+
+
+class _Header(NamedTuple):
+    """What the first bytes of an image file tell: its size, or why it cannot be opened."""
+
+    path: Path
+    size: tuple[int, int] | None
+    reason: str = ""
+
+
+def list_images(folder: str | os.PathLike[str], suffixes: Sequence[str] | None = None) -> list[Path]:
+    """List the image files below a folder, sorted by name, sub-folders included.
+
+    Args:
+        folder: where to look. Hidden files and folders are left out.
+        suffixes: file name endings that count as images, instead of :data:`IMAGE_SUFFIXES`.
+
+    Raises:
+        InputError: if the folder holds no image.
+    """
+    root = Path(folder)
+    endings = tuple(suffix.lower() for suffix in suffixes or IMAGE_SUFFIXES)
+    found = []
+    for parent, folders, files in os.walk(root, followlinks=True):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        found += [Path(parent, name) for name in files if name.lower().endswith(endings) and not name.startswith(".")]
+    if not found:
+        raise InputError(f"Expected images ({', '.join(endings)}) in the folder, but got none in {root}.")
+    return sorted(found)
+
+
+def decode_image(path: str | os.PathLike[str], resize: int | None = None) -> Tensor:
+    """Decode one image file to ``uint8`` RGB of shape ``(3, H, W)``.
+
+    Grey images become three equal channels, transparency is dropped, palettes are resolved and 16-bit images keep
+    their upper byte. A resize is bicubic with antialiasing, as clean-fid does it.
+
+    Args:
+        path: the file.
+        resize: the width and height to bring the image to; ``None`` leaves it as it is.
+
+    Raises:
+        InputError: if the file cannot be decoded, for example because it was cut off.
+    """
+    try:
+        with Image.open(path) as image:
+            rgb = _to_rgb(image)
+            if resize is not None and rgb.size != (resize, resize):
+                rgb = rgb.resize((resize, resize), Image.Resampling.BICUBIC)
+            pixels = np.array(rgb, dtype=np.uint8)
+    except Exception as error:  # decoders raise OSError, SyntaxError, ValueError, struct.error, zlib.error and more
+        raise InputError(
+            f"Expected a readable image, but got {path} ({_reason(error)}); remove or repair it."
+        ) from error
+    return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
+
+
+class ImageFolder(SampleSource):
+    """The images below a folder, decoded only when they are read.
+
+    Opening the folder reads the header of every file: a folder with files that are no images, or with images of
+    different sizes, is refused at once and not after an hour of sampling.
+
+    Args:
+        path: the folder.
+        resize: bring every image to this many pixels in both directions.
+        skip_unreadable: leave out the files whose header cannot be read; they are listed in ``unreadable``.
+        suffixes: file name endings that count as images, instead of :data:`IMAGE_SUFFIXES`.
+
+    Raises:
+        InputError: if there is no (readable) image, or if the sizes differ and ``resize`` was not given.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        resize: int | None = None,
+        skip_unreadable: bool = False,
+        suffixes: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(path)
+        self.resize = resize
+        files = list_images(self.path, suffixes)
+        with ThreadPoolExecutor(min(16, len(files))) as pool:  # waiting for the disk, not for the processor
+            headers = list(pool.map(_read_header, files))
+        self.unreadable = [header.path for header in headers if header.size is None]
+        readable = [header for header in headers if header.size is not None]
+        if self.unreadable and not (skip_unreadable and readable):
+            first = next(header for header in headers if header.size is None)
+            raise InputError(
+                f"Expected readable images, but got {len(self.unreadable)} of {len(files)} that cannot be opened in "
+                f"{self.path}, the first is {first.path} ({first.reason}); remove them or pass --skip-unreadable."
+            )
+        if resize is None:
+            _check_one_size(readable, self.path)
+        self.files = [header.path for header in readable]
+
+    @property
+    def is_features(self) -> bool:
+        """Images need a feature network."""
+        return False
+
+    def __len__(self) -> int:
+        """Return the number of files whose header could be read."""
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> Tensor:
+        """Decode one image."""
+        return decode_image(self.files[index], self.resize)
+
+    def describe(self, index: int) -> str:
+        """Return the path of the image."""
+        return str(self.files[index])
+
+
+def _check_one_size(headers: Sequence[_Header], folder: Path) -> None:
+    """Refuse a folder whose images cannot be stacked, naming one that differs from the most frequent size."""
+    sizes = Counter(header.size for header in headers)
+    if len(sizes) <= 1:
+        return
+    usual = sizes.most_common(1)[0][0]
+    odd = next(header for header in headers if header.size != usual)
+    raise InputError(
+        f"Expected images of one size in {folder}, but got {_size(usual)} and {_size(odd.size)} ({odd.path}); "
+        "bring them to one size or pass --resize."
+    )
+
+
+def _read_header(path: Path) -> _Header:
+    """Read an image's size without decoding its pixels."""
+    try:
+        with Image.open(path) as image:
+            return _Header(path, image.size)
+    except Exception as error:  # see decode_image
+        return _Header(path, None, _reason(error))
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    """Convert any mode to RGB the way people expect, where Pillow's own conversion would clip or warn."""
+    if image.mode.startswith("I"):  # 16-bit grey: Pillow clips it to 255, which turns nearly everything white
+        image.load()
+        return Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8)).convert("RGB")
+    if image.mode == "P":  # a palette with transparency warns unless it goes through RGBA
+        return image.convert("RGBA").convert("RGB")
+    return image.convert("RGB")
+
+
+def _reason(error: Exception) -> str:
+    """Say in a few words why a file could not be read; Pillow's own text repeats the whole path."""
+    if isinstance(error, UnidentifiedImageError):
+        return "not an image"
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _size(size: tuple[int, int] | None) -> str:
+    return "unknown" if size is None else f"{size[0]}x{size[1]}"

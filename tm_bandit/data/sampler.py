@@ -1,0 +1,90 @@
+"""A finite source as a sampler: a shuffled deck from which only the drawn samples are read."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import Tensor
+
+from tm_bandit._exceptions import InputError
+from tm_bandit.data.source import SampleSource
+
+
+class SourceSampler:
+    """Draws samples from a source, without replacement unless told otherwise.
+
+    Args:
+        source: where the samples come from.
+        name: the arm's name; with ``seed`` it decides the order, so that the order does not depend on the other arms.
+        seed: the run's seed.
+        replacement: draw each time from all samples; the source is then never used up, but repeated samples add no
+            information and the confidence bounds are too narrow.
+        skip_unreadable: go on with the next sample when one cannot be read; ``unreadable`` lists what was left out.
+
+    Example:
+        >>> import numpy as np
+        >>> from tm_bandit.data import ArraySource
+        >>> sampler = SourceSampler(ArraySource(np.eye(3), "eye.npy"), name="eye", seed=0)
+        >>> sampler(2).shape, sampler.remaining
+        (torch.Size([2, 3]), 1)
+    """
+
+    def __init__(
+        self,
+        source: SampleSource,
+        name: str,
+        seed: int = 0,
+        replacement: bool = False,
+        skip_unreadable: bool = False,
+    ) -> None:
+        self.source = source
+        self.replacement = replacement
+        self.skip_unreadable = skip_unreadable
+        self.unreadable: list[str] = []
+        digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
+        deck = torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
+        self._order = torch.randperm(len(source), generator=deck).tolist()
+        self._position = 0
+
+    @property
+    def remaining(self) -> int | None:
+        """How many samples can still be drawn; ``None`` if that is unlimited."""
+        return None if self.replacement else len(self._order) - self._position
+
+    def __call__(self, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
+        """Read up to ``num_samples`` samples; fewer come back only when the source is nearly used up.
+
+        Args:
+            num_samples: how many are wanted.
+            generator: decides what is drawn with replacement; without replacement the order was settled before.
+
+        Raises:
+            InputError: if a sample cannot be read, or if none is left.
+        """
+        samples: list[Tensor] = []
+        while len(samples) < num_samples and (self.replacement or self._position < len(self._order)):
+            index = self._next(generator)
+            try:
+                samples.append(self.source[index])
+            except InputError:
+                if not self.skip_unreadable:
+                    raise
+                self._leave_out(index)
+        if not samples:
+            raise InputError(f"Expected more samples in {self.source.path}, but got all {len(self._order)} already.")
+        return torch.stack(samples)
+
+    def _next(self, generator: torch.Generator | None) -> int:
+        if self.replacement:
+            return int(self._order[int(torch.randint(len(self._order), (1,), generator=generator))])
+        self._position += 1
+        return int(self._order[self._position - 1])
+
+    def _leave_out(self, index: int) -> None:
+        """Remember an unreadable sample; with replacement it also leaves the deck, lest it come up for ever."""
+        self.unreadable.append(self.source.describe(index))
+        if self.replacement:
+            self._order.remove(index)
+            if not self._order:
+                raise InputError(f"Expected readable samples in {self.source.path}, but got none.")

@@ -1,0 +1,78 @@
+"""What every finite source of samples can do, and how one is opened from a path."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from tm_bandit._exceptions import InputError
+
+
+class SampleSource(ABC):
+    """Samples that exist already: counted without being read, and read one by one when they are asked for.
+
+    Args:
+        path: the folder or file that the samples come from; error messages name it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    @property
+    @abstractmethod
+    def is_features(self) -> bool:
+        """Whether the samples are rows of features (or class probabilities), which need no feature network."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return how many samples there are."""
+
+    @abstractmethod
+    def __getitem__(self, index: int) -> Tensor:
+        """Read one sample: a ``uint8`` or floating image ``(3, H, W)``, or one row of features ``(d,)``.
+
+        Raises:
+            InputError: if the sample cannot be read; the message names its file.
+        """
+
+    def describe(self, index: int) -> str:
+        """Name the place that sample ``index`` comes from, for messages."""
+        return f"{self.path}[{index}]"
+
+
+def open_source(
+    path: str | os.PathLike[str],
+    *,
+    key: str | None = None,
+    resize: int | None = None,
+    skip_unreadable: bool = False,
+    suffixes: Sequence[str] | None = None,
+) -> SampleSource:
+    """Open a folder of images, or a ``.npy`` / ``.npz`` file of images or features.
+
+    Args:
+        path: the folder or file.
+        key: the name of the array inside an ``.npz`` file; needed only where the usual names leave a choice.
+        resize: bring every image of a folder to this many pixels in both directions; without it, a folder whose images
+            differ in size is refused.
+        skip_unreadable: leave out the image files whose header cannot be read, instead of refusing the folder.
+        suffixes: file name endings that count as images, instead of the usual ones.
+
+    Raises:
+        InputError: if there is nothing at ``path`` or nothing in it that can be used.
+    """
+    from tm_bandit.data.arrays import ArraySource
+    from tm_bandit.data.images import ImageFolder
+
+    target = Path(path)
+    if target.is_dir():
+        return ImageFolder(target, resize=resize, skip_unreadable=skip_unreadable, suffixes=suffixes)
+    if not target.exists():
+        raise InputError(f"Expected a folder of images or a .npy/.npz file, but got {target}, which does not exist.")
+    if target.suffix.lower() in (".npy", ".npz"):
+        return ArraySource.open(target, key=key)
+    raise InputError(f"Expected a folder of images or a .npy/.npz file, but got {target}; convert it to one of these.")
