@@ -1,1 +1,6 @@
-"""Feature networks behind one small registry."""
+"""Feature networks: one small registry behind the ``feature=`` argument of the metrics."""
+
+from tm_bandit.extractors.base import NO_EXTRACTOR, Extractor, Network
+from tm_bandit.extractors.registry import FIDELITY_NETWORKS, INCEPTION_LAYERS, resolve
+
+__all__ = ["FIDELITY_NETWORKS", "INCEPTION_LAYERS", "NO_EXTRACTOR", "Extractor", "Network", "resolve"]

