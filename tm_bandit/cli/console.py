@@ -1,0 +1,87 @@
+"""What the user sees while a command works: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+
+def note(message: str) -> None:
+    """Say something beside the result: on standard error, so that standard output can be piped."""
+    print(f"tm-bandit: {message}", file=sys.stderr, flush=True)
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun.
+
+    Example:
+        >>> plural(1, "image"), plural(1200, "image")
+        ('1 image', '1,200 images')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+class Progress:
+    """Progress towards a known total.
+
+    Args:
+        total: the count at which the work is done.
+        label: what is being done.
+        unit: what is counted.
+        quiet: show nothing.
+        every: seconds between two lines where there is no terminal.
+    """
+
+    def __init__(self, total: int, label: str, unit: str, quiet: bool = False, every: float = 10.0) -> None:
+        self._total, self._label, self._unit, self._quiet, self._every = total, label, unit, quiet, every
+        self._done, self._last = 0, time.monotonic()
+        self._bar = None
+        if not quiet and sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=total, desc=label, unit=f" {unit}", file=sys.stderr, dynamic_ncols=True)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        elif not self._quiet and kind is None:
+            self._print()
+
+    def advance(self, count: int, detail: str = "") -> None:
+        """Count ``count`` more, with a word about where things stand."""
+        self._done += count
+        if self._bar is not None:
+            self._bar.set_postfix_str(detail, refresh=False)
+            self._bar.update(count)
+        elif not self._quiet and time.monotonic() - self._last >= self._every:
+            self._print(detail)
+
+    def _print(self, detail: str = "") -> None:
+        self._last = time.monotonic()
+        note(f"{self._label}: {self._done:,} of {self._total:,} {self._unit}" + (f", {detail}" if detail else ""))
+
+
+def format_table(rows: Sequence[Sequence[str]]) -> str:
+    """Align a table for a terminal; the first row is its head and the first column is set to the left.
+
+    Example:
+        >>> print(format_table([["arm", "n"], ["a", "5"], ["long", "12345"]]))
+        arm       n
+        ----  -----
+        a         5
+        long  12345
+    """
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = []
+    for row in [rows[0], ["-" * width for width in widths], *rows[1:]]:
+        padded = zip(row, widths, strict=True)
+        cells = [cell.rjust(width) if at else cell.ljust(width) for at, (cell, width) in enumerate(padded)]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
