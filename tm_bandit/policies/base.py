@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,31 @@ class ArmStats:
     debiased_stderr: float = float("nan")
 
 
+def lowest(arms: Sequence[ArmStats], score: Callable[[ArmStats], float]) -> ArmStats:
+    """Return the arm with the lowest score; ties go to the fewest samples, then to the earliest registered.
+
+    A score that is not a number never wins: it says nothing, and must not be pulled for ever because of that.
+
+    Args:
+        arms: the arms to choose from, in order of registration.
+        score: maps an arm's numbers to the score.
+
+    Example:
+        >>> from tm_bandit.policies import ArmStats
+        >>> a, b = ArmStats("a", 4, 20, estimate=2.0), ArmStats("b", 2, 10, estimate=2.0)
+        >>> lowest([a, b], lambda arm: arm.estimate).name
+        'b'
+        >>> lowest([a, ArmStats("broken", 2, 10)], lambda arm: arm.estimate).name
+        'a'
+    """
+
+    def key(arm: ArmStats) -> tuple[float, int]:
+        value = score(arm)
+        return (math.inf if math.isnan(value) else value, arm.num_samples)
+
+    return min(arms, key=key)
+
+
 class Policy(ABC):
     """Chooses the arm to pull next.
 
@@ -59,11 +85,16 @@ class Policy(ABC):
                 return min(arms, key=lambda arm: arm.num_samples).name
     """
 
-    #: The fields of :class:`ArmStats` that :meth:`choose` reads and that must be fresh.
-    needs: ClassVar[frozenset[str]] = frozenset({"optimistic"})
+    #: The fields of :class:`ArmStats` that :meth:`choose` reads and that must be fresh. The other fields are as old as
+    #: the last time the arm's sample count had grown by five per cent.
+    needs: frozenset[str] = frozenset({"optimistic"})
 
     def prepare(self, *, num_arms: int, budget: int, batch_size: int) -> None:  # noqa: B027 - optional hook
         """Hear, once before the first choice, what there is to spend (successive halving plans its rungs here)."""
+
+    def describe(self) -> str:
+        """Return what is worth printing before a run, such as a plan of the rungs; empty for most policies."""
+        return ""
 
     @abstractmethod
     def choose(self, arms: Sequence[ArmStats], rng: random.Random) -> str:

@@ -1,1 +1,6 @@
-"""The bandit engine: select, sample, update, and an honest verdict."""
+"""The selection engine and its result."""
+
+from tm_bandit.selection.result import SelectionResult
+from tm_bandit.selection.selector import ModelSelector
+
+__all__ = ["ModelSelector", "SelectionResult"]

@@ -1,0 +1,99 @@
+"""A metric that is an ordinary mean, so that every number of the selector can be checked by hand."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from tm_bandit._exceptions import InputError
+from tm_bandit.metrics.base import Debiased, Interval, OptimisticMetric
+
+
+class MeanMetric(OptimisticMetric):
+    """Loss = mean of the rows (one column), with a bias of ``bias / n`` on the plug-in side."""
+
+    higher_is_better = False
+    is_differentiable = False
+    full_state_update = False
+    values: list[Tensor]
+
+    def __init__(self, delta: float = 0.05, bound: str = "witness", bias: float = 0.0, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.delta, self.bound, self.bias = delta, bound, bias
+        self.asked: list[tuple[str, ...]] = []
+        self.add_state("values", default=[], dist_reduce_fx="cat")
+
+    def extract(self, inputs: Tensor) -> Tensor:
+        return inputs.flatten(1).mean(1, keepdim=True)
+
+    def check_rows(self, rows: Tensor) -> Tensor:
+        if rows.ndim != 2 or rows.shape[1] != 1:
+            raise InputError(f"Expected rows of shape (N, 1), but got {tuple(rows.shape)}; hand in one column.")
+        if not torch.isfinite(rows).all():
+            raise InputError("Expected finite rows, but got NaN or inf; check the sampler.")
+        return rows
+
+    def update(self, inputs: Tensor) -> None:
+        self.update_rows(self.extract(inputs))
+
+    def update_rows(self, rows: Tensor) -> None:
+        self.values.append(rows.double())
+
+    def compute(self) -> Tensor:
+        return self.bounds().lower
+
+    def _moments(self) -> tuple[float, float]:
+        x = torch.cat(self.values)
+        return float(x.mean()), float(x.std() / len(x) ** 0.5)
+
+    def estimate(self) -> Tensor:
+        return torch.tensor(self._moments()[0] + self.bias / self.num_samples)
+
+    def bounds(self) -> Interval:
+        mean, se = self._moments()
+        width = (2 * torch.log(torch.tensor(2 * self.num_samples**2 / self.delta))).sqrt() * se
+        return Interval(mean - width, mean + self.bias / self.num_samples + width)
+
+    def debiased(self) -> Debiased:
+        mean, se = self._moments()
+        return Debiased(torch.tensor(mean), torch.tensor(se))
+
+    @property
+    def num_samples(self) -> int:
+        return sum(len(v) for v in self.values)
+
+    @property
+    def burn_in_met(self) -> bool:
+        return self.num_samples >= 2
+
+    @property
+    def min_samples(self) -> int:
+        return 2
+
+    def losses(self, fields: Iterable[str]) -> dict[str, float]:
+        fields = tuple(fields)
+        self.asked.append(fields)
+        mean, se = self._moments()
+        lower, upper = self.bounds()
+        numbers = {
+            "witness": mean,
+            "stderr": se,
+            "estimate": float(self.estimate()),
+            "optimistic": float(lower),
+            "pessimistic": float(upper),
+            "debiased": mean,
+            "debiased_stderr": se,
+        }
+        return {name: numbers[name] for name in fields}
+
+    def score_from_loss(self, loss: float) -> float:
+        return loss
+
+
+def gaussian(mean: float, std: float = 1.0):
+    """A sampler of rows of one column."""
+
+    def sample(num_samples: int, generator: torch.Generator) -> Tensor:
+        return mean + std * torch.randn(num_samples, 1, generator=generator)
+
+    return sample

@@ -1,0 +1,89 @@
+"""The policies to compare with, and a randomised one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from tm_bandit._exceptions import InputError
+from tm_bandit.policies.base import ArmStats, Policy, lowest
+
+
+class Thompson(Policy):
+    r"""Pull the arm with the smallest draw from :math:`\mathcal N(W, (s \cdot \mathrm{se})^2)`.
+
+    Args:
+        scale: :math:`s`, the factor on the standard error of the witness mean :math:`W`. As :math:`W` is optimistic
+            already, less than one is better.
+
+    Raises:
+        InputError: if ``scale`` is negative.
+    """
+
+    needs = frozenset({"witness", "stderr"})
+
+    def __init__(self, scale: float = 0.5) -> None:
+        if not scale >= 0.0:
+            raise InputError(f"Expected scale >= 0, but got {scale}; 0.5 is the default.")
+        self.scale = scale
+
+    def choose(self, arms: Sequence[ArmStats], rng: random.Random) -> str:
+        """Return the arm with the smallest draw."""
+        draws = {arm.name: arm.witness + self.scale * arm.stderr * rng.gauss(0.0, 1.0) for arm in arms}
+        return lowest(arms, lambda arm: draws[arm.name]).name
+
+
+class Greedy(Policy):
+    """Pull the arm with the smallest plug-in estimate.
+
+    With the Frechet distance this locks in: the estimate of an arm that was pulled less is too high for that reason
+    alone, so it is never pulled again.
+    """
+
+    needs = frozenset({"estimate"})
+
+    def choose(self, arms: Sequence[ArmStats], rng: random.Random) -> str:
+        """Return the arm with the smallest estimate."""
+        return lowest(arms, lambda arm: arm.estimate).name
+
+
+class EpsilonGreedy(Greedy):
+    """Greedy, but with a small probability an arm at random.
+
+    Args:
+        epsilon: that probability.
+
+    Raises:
+        InputError: if ``epsilon`` is not a probability.
+    """
+
+    def __init__(self, epsilon: float = 0.05) -> None:
+        if not 0.0 <= epsilon <= 1.0:
+            raise InputError(f"Expected epsilon in [0, 1], but got {epsilon}; 0.05 is the default.")
+        self.epsilon = epsilon
+
+    def choose(self, arms: Sequence[ArmStats], rng: random.Random) -> str:
+        """Return the arm with the smallest estimate, or any."""
+        if rng.random() < self.epsilon:
+            return rng.choice(arms).name
+        return super().choose(arms, rng)
+
+
+class Uniform(Policy):
+    """Round robin: pull the arm with the fewest samples."""
+
+    needs = frozenset()
+
+    def choose(self, arms: Sequence[ArmStats], rng: random.Random) -> str:
+        """Return the arm with the fewest samples."""
+        return lowest(arms, lambda arm: arm.num_samples).name
+
+
+class Random(Policy):
+    """Pull any arm, each with the same probability."""
+
+    needs = frozenset()
+
+    def choose(self, arms: Sequence[ArmStats], rng: random.Random) -> str:
+        """Return any arm."""
+        return rng.choice(arms).name

@@ -1,0 +1,111 @@
+"""One arm: a named sampler, its metric and the numbers derived from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from torch import Tensor
+
+from tm_bandit.metrics.base import OptimisticMetric
+from tm_bandit.policies.base import ArmStats
+from tm_bandit.selection.sampling import Sampler, takes_generator
+from tm_bandit.selection.verdict import Trace
+
+#: What is computed when an arm's sample count has grown enough; the verdict and the history are made of it.
+CHECKPOINT_FIELDS = ("witness", "stderr", "estimate", "optimistic", "pessimistic", "debiased", "debiased_stderr")
+
+
+@dataclass
+class Arm:
+    """A named sampler with its own copy of the metric.
+
+    The numbers that are dear to compute are refreshed only when the sample count has grown by the factor ``growth``.
+    The counts at which that happens are the same for all arms, so any two arms can be compared at equal counts.
+    """
+
+    name: str
+    metric: OptimisticMetric
+    sampler: Sampler | None
+    growth: float
+    joined: dict[str, int]
+    stats: ArmStats = field(init=False)
+    trace: Trace = field(init=False, default_factory=dict)
+    retired: str | None = field(init=False, default=None)
+    next_refresh: int = field(init=False, default=1)
+
+    def __post_init__(self) -> None:
+        self.stats = ArmStats(self.name, 0, 0)
+        self.with_generator = self.sampler is not None and takes_generator(self.sampler)
+
+    def add(self, rows: Tensor, needs: Iterable[str], min_samples: int) -> bool:
+        """Add rows and refresh the numbers; return whether the dear ones were refreshed too.
+
+        Args:
+            rows: checked rows.
+            needs: fields that must be fresh.
+            min_samples: below this count nothing is computed.
+        """
+        self.metric.update_rows(rows)
+        pulls, count = self.stats.pulls + 1, self.stats.num_samples + rows.shape[0]
+        due = pulls >= self.next_refresh
+        if due:
+            self.next_refresh = max(pulls + 1, math.ceil(self.growth * pulls))
+        fresh: dict[str, Any] = {}
+        if count >= min_samples:
+            fields = CHECKPOINT_FIELDS if due else tuple(needs)
+            fresh = self.metric.losses(fields) if fields else {}
+        self.stats = replace(self.stats, pulls=pulls, num_samples=count, **fresh)
+        if due and fresh:
+            self.trace[count] = self.stats
+        return due and bool(fresh)
+
+    def fresh_stats(self) -> ArmStats:
+        """Return the numbers with all fields up to date, without changing what the policy sees."""
+        if not self.trace or self.stats.num_samples in self.trace:
+            return self.stats
+        fresh: dict[str, Any] = self.metric.losses(CHECKPOINT_FIELDS)
+        return replace(self.stats, **fresh)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything but the sampler as tensors, numbers and strings."""
+        return {
+            "name": self.name,
+            "retired": self.retired,
+            "joined": dict(self.joined),
+            "next_refresh": self.next_refresh,
+            "stats": _numbers(self.stats),
+            "trace": [_numbers(stats) for stats in self.trace.values()],
+            "metric": {name: _detached(value) for name, value in self.metric.metric_state.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what :meth:`state_dict` returned."""
+        self.retired = state["retired"]
+        self.joined = dict(state["joined"])
+        self.next_refresh = int(state["next_refresh"])
+        self.stats = ArmStats(self.name, **state["stats"])
+        snapshots = [ArmStats(self.name, **numbers) for numbers in state["trace"]]
+        self.trace = {stats.num_samples: stats for stats in snapshots}
+        device = self.metric.device
+        for name, value in state["metric"].items():
+            moved = [v.to(device) for v in value] if isinstance(value, list) else value.to(device)
+            setattr(self.metric, name, moved)
+        # torchmetrics asks these two whether there is anything to compute, and whether it was computed already.
+        self.metric._update_count = self.stats.pulls
+        self.metric._computed = None
+
+
+def _numbers(stats: ArmStats) -> dict[str, Any]:
+    numbers = asdict(stats)
+    del numbers["name"]
+    return numbers
+
+
+def _detached(value: Tensor | list[Tensor]) -> Tensor | list[Tensor]:
+    # A clone, because saving a view of a large tensor would write the whole of it.
+    if isinstance(value, list):
+        return [item.detach().cpu().clone() for item in value]
+    return value.detach().cpu().clone()

@@ -1,0 +1,140 @@
+"""From the books of a run to its history and result, in the metric's own unit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tm_bandit.metrics.base import OptimisticMetric
+from tm_bandit.policies.base import ArmStats
+from tm_bandit.selection.arm import Arm
+from tm_bandit.selection.result import HISTORY_COLUMNS, SelectionResult
+from tm_bandit.selection.verdict import Verdict, uniform_cost
+
+if TYPE_CHECKING:
+    from tm_bandit.selection.selector import ModelSelector
+
+
+def scores(metric: OptimisticMetric, stats: ArmStats) -> dict[str, float]:
+    """Return an arm's losses as scores in the metric's unit, ``lower`` below ``upper``."""
+    ends = [metric.score_from_loss(stats.optimistic), metric.score_from_loss(stats.pessimistic)]
+    if metric.higher_is_better:
+        ends.reverse()
+    return {
+        "estimate": metric.score_from_loss(stats.estimate),
+        "debiased": metric.score_from_loss(stats.debiased),
+        "lower": ends[0],
+        "upper": ends[1],
+    }
+
+
+class History:
+    """What happened at each pull, as columns."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, list[Any]] = {name: [] for name in HISTORY_COLUMNS}
+
+    def __len__(self) -> int:
+        return len(self._columns["arm"])
+
+    def append(self, metric: OptimisticMetric, stats: ArmStats, verdict: Verdict, batch_size: int) -> None:
+        """Add one pull.
+
+        Args:
+            metric: translates losses into scores.
+            stats: the numbers of the pulled arm.
+            verdict: what is said about the arms after the pull.
+            batch_size: samples of the pull.
+        """
+        drawn = self._columns["samples"][-1] if len(self) else 0
+        entry = {
+            "samples": drawn + batch_size,
+            "arm": stats.name,
+            "n": stats.num_samples,
+            "best": verdict.best,
+            "status": verdict.level,
+            **scores(metric, stats),
+        }
+        for name, column in self._columns.items():
+            column.append(entry[name])
+
+    def columns(self) -> dict[str, list[Any]]:
+        """Return a copy of the columns."""
+        return {name: list(column) for name, column in self._columns.items()}
+
+    def load(self, columns: Mapping[str, list[Any]]) -> None:
+        """Take back what :meth:`columns` returned."""
+        self._columns = {name: list(columns[name]) for name in HISTORY_COLUMNS}
+
+
+def build_result(
+    selector: ModelSelector,
+    arms: Sequence[Arm],
+    numbers: Mapping[str, ArmStats],
+    history: History,
+    verdict: Verdict,
+    stopped_by: str,
+) -> SelectionResult:
+    """Return the result of a run.
+
+    Args:
+        selector: the selector, for its settings.
+        arms: all arms, the retired ones included.
+        numbers: their numbers, all fields up to date.
+        history: what happened at each pull.
+        verdict: what is said about the arms at the end.
+        stopped_by: why the run ended, empty if it did not.
+    """
+    metric = selector.metric
+    total = max(1, selector.spent)
+    rows = [
+        {
+            "arm": arm.name,
+            "pulls": arm.stats.pulls,
+            "n": arm.stats.num_samples,
+            **scores(metric, numbers[arm.name]),
+            "share": arm.stats.num_samples / total,
+            "verdict": _verdict_of(arm, verdict),
+        }
+        for arm in arms
+    ]
+    judged = [arm for arm in arms if arm.retired is None and arm.trace]
+    return SelectionResult(
+        best=verdict.best,
+        status=_status(verdict, stopped_by),
+        metric=type(metric).__name__,
+        higher_is_better=bool(metric.higher_is_better),
+        arms=rows,
+        tied=list(verdict.tied),
+        retired={arm.name: arm.retired for arm in arms if arm.retired is not None},
+        history=history.columns(),
+        uniform_cost=uniform_cost(
+            [numbers[arm.name] for arm in judged], verdict.best, verdict, {arm.name: arm.trace for arm in judged}
+        ),
+        budget=selector.budget,
+        seed=selector.seed,
+        stopped_by=stopped_by,
+        settings=selector.settings(),
+    )
+
+
+def _verdict_of(arm: Arm, verdict: Verdict) -> str:
+    if arm.retired is not None:
+        return f"retired: {arm.retired}"
+    if arm.name == verdict.best:
+        return "best"
+    if arm.name in verdict.certified_out:
+        return "worse (certified)"
+    if arm.name in verdict.likely_out:
+        return "worse (likely)"
+    return "tie" if arm.name in verdict.tied else "open"
+
+
+def _status(verdict: Verdict, stopped_by: str) -> str:
+    if verdict.level in ("won", "likely"):
+        return verdict.level
+    if stopped_by == "target":
+        return "target_met"
+    if verdict.level == "tie":
+        return "tie"
+    return "budget_exhausted" if stopped_by == "budget" else "unfinished"

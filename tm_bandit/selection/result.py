@@ -1,0 +1,238 @@
+"""What a selection found: the winner, how sure that is, where the budget went, what it would have cost otherwise."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tm_bandit._exceptions import InputError
+from tm_bandit._files import atomic_write
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMAT_VERSION = 1
+
+#: The columns of :meth:`SelectionResult.table`, in order.
+COLUMNS = ("arm", "pulls", "n", "estimate", "debiased", "lower", "upper", "share", "verdict")
+
+#: The columns of :attr:`SelectionResult.history`: one entry per pull.
+HISTORY_COLUMNS = ("samples", "arm", "n", "estimate", "debiased", "lower", "upper", "best", "status")
+
+_SENTENCES = {
+    "won": "certified: every rival's optimistic score is worse than the winner's pessimistic one",
+    "likely": "likely best: a heuristic, not a certificate",
+    "tie": "a tie: these arms cannot be told apart with the samples drawn",
+    "target_met": "the target score is met",
+    "budget_exhausted": "the budget is spent and the rivals are not ruled out",
+    "unfinished": "the run is not over",
+}
+
+
+@dataclass
+class SelectionResult:
+    """The outcome of a selection in the metric's own unit.
+
+    Args:
+        best: the recommended arm; ``None`` if no arm has got past its burn-in.
+        status: ``"won"`` (certified), ``"likely"`` (heuristic), ``"tie"``, ``"target_met"``, ``"budget_exhausted"`` or
+            ``"unfinished"`` (asked for in the middle of a run, or after Ctrl-C).
+        metric: name of the metric.
+        higher_is_better: direction of the metric.
+        arms: the rows of :meth:`table`.
+        tied: the arms that cannot be told from ``best`` (``status="tie"``).
+        retired: ``{arm: reason}`` of the arms that failed or were taken out.
+        history: columns of equal length, one entry per pull (see :data:`HISTORY_COLUMNS`); the score columns are those
+            of the pulled arm. A later pull may overturn an earlier ``best`` or ``status``, and this is where it shows.
+        uniform_cost: samples that evaluating all arms equally would have cost for the same certainty.
+        budget: samples that could be spent.
+        seed: seed of the run.
+        stopped_by: ``"stop"``, ``"budget"``, ``"target"``, ``"interrupt"`` or ``""``.
+        settings: how the run was set up (policy, bound, batch size, ...), plain values.
+
+    Example:
+        >>> row = {"arm": "a", "pulls": 2, "n": 10, "estimate": 3.5, "debiased": 3.0, "lower": 1.0, "upper": 4.0,
+        ...        "share": 1.0, "verdict": "best"}
+        >>> result = SelectionResult("a", "won", "FID", False, [row], uniform_cost=10)
+        >>> SelectionResult.from_json(result.to_json()) == result
+        True
+        >>> result.num_samples
+        {'a': 10}
+    """
+
+    best: str | None
+    status: str
+    metric: str
+    higher_is_better: bool
+    arms: list[dict[str, Any]]
+    tied: list[str] = field(default_factory=list)
+    retired: dict[str, str] = field(default_factory=dict)
+    history: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in HISTORY_COLUMNS})
+    uniform_cost: int = 0
+    budget: int = 0
+    seed: int = 0
+    stopped_by: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def num_samples(self) -> dict[str, int]:
+        """Samples drawn from each arm."""
+        return {row["arm"]: row["n"] for row in self.arms}
+
+    @property
+    def pulls(self) -> dict[str, int]:
+        """Batches drawn from each arm."""
+        return {row["arm"]: row["pulls"] for row in self.arms}
+
+    @property
+    def total_samples(self) -> int:
+        """Samples drawn from all arms together."""
+        return sum(row["n"] for row in self.arms)
+
+    @property
+    def best_score(self) -> float:
+        """Debiased score of the recommended arm (the plain estimate if there is none); ``nan`` without an arm."""
+        for row in self.arms:
+            if row["arm"] == self.best:
+                return float(row["estimate"] if math.isnan(row["debiased"]) else row["debiased"])
+        return math.nan
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return one row per arm, the best first, then by score: the columns are :data:`COLUMNS`."""
+
+        def key(row: Mapping[str, Any]) -> tuple[bool, bool, float]:
+            score = row["estimate"] if math.isnan(row["debiased"]) else row["debiased"]
+            score = -score if self.higher_is_better else score
+            return row["arm"] != self.best, row["arm"] in self.retired, math.inf if math.isnan(score) else score
+
+        return [{name: row[name] for name in COLUMNS} for row in sorted(self.arms, key=key)]
+
+    def summary(self) -> str:
+        """Return the outcome as a sentence or two."""
+        if self.best is None:
+            return f"No arm was evaluated ({self.total_samples} samples drawn)."
+        text = f"{self.best} ({self.metric} {_number(self.best_score)}): {_SENTENCES.get(self.status, self.status)}"
+        if self.tied:
+            text += f" ({', '.join([self.best, *self.tied])})"
+        if self.stopped_by == "interrupt":
+            text += "; interrupted"
+        text += f". {self.total_samples} samples drawn"
+        if self.uniform_cost > 0:
+            text += f"; evaluating all arms equally to the same certainty takes {self.uniform_cost}"
+        return text + "."
+
+    def to_markdown(self) -> str:
+        """Return the outcome and the table as Markdown."""
+        lines = [self.summary(), "", "| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+        for row in self.table():
+            cells = [_cell(name, row[name]) for name in COLUMNS]
+            if row["arm"] == self.best:
+                cells[0] = f"**{cells[0]}**"
+            lines.append("| " + " | ".join(cells) + " |")
+        return "\n".join(lines) + "\n"
+
+    def to_json(self, path: str | os.PathLike[str] | None = None, *, indent: int | None = None) -> str:
+        """Return the result as JSON, and write it to ``path`` if one is given.
+
+        Numbers that are not finite become ``null`` (``nan``) or the strings ``"inf"`` and ``"-inf"``, so that any JSON
+        reader takes the file.
+
+        Args:
+            path: file to write.
+            indent: as in :func:`json.dumps`.
+        """
+        text = json.dumps(_plain({"version": FORMAT_VERSION, **asdict(self)}), indent=indent, allow_nan=False)
+        if path is not None:
+            with atomic_write(path) as scratch:
+                scratch.write_text(text, encoding="utf-8")
+        return text
+
+    @classmethod
+    def from_json(cls, source: str | os.PathLike[str]) -> SelectionResult:
+        """Read what :meth:`to_json` wrote.
+
+        Args:
+            source: a path, or the JSON text itself.
+
+        Raises:
+            InputError: if the text is not a selection result.
+        """
+        text = (
+            source if isinstance(source, str) and source.lstrip().startswith("{") else Path(source).read_text("utf-8")
+        )
+        try:
+            data = json.loads(text)
+            version = data.pop("version")
+            rows = [{key: _restore(key, value) for key, value in row.items()} for row in data.pop("arms")]
+            history = {key: [_restore(key, v) for v in values] for key, values in data.pop("history").items()}
+            result = cls(arms=rows, history=history, **data)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"Expected the JSON of a selection result, but got {text[:60]!r} ({error}); "
+                "use a file written by SelectionResult.to_json."
+            ) from error
+        if version != FORMAT_VERSION:
+            raise InputError(
+                f"Expected version {FORMAT_VERSION} of the result file, but got {version}; update tm_bandit."
+            )
+        return result
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
+        """Draw each arm's interval over the budget and where the budget went (needs matplotlib).
+
+        Args:
+            path: image file to write, if any.
+        """
+        from tm_bandit.selection.plot import plot_result
+
+        return plot_result(self, path)
+
+    def __str__(self) -> str:
+        rows = [list(COLUMNS), *([_cell(name, row[name]) for name in COLUMNS] for row in self.table())]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
+        text_columns = {0, len(COLUMNS) - 1}
+        lines = []
+        for row in rows:
+            cells = [
+                cell.ljust(widths[i]) if i in text_columns else cell.rjust(widths[i]) for i, cell in enumerate(row)
+            ]
+            lines.append("  ".join(cells).rstrip())
+        return "\n".join([*lines, self.summary()])
+
+
+_SCORES = frozenset({"estimate", "debiased", "lower", "upper", "share"})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else ("inf" if value > 0 else "-inf")
+    return value
+
+
+def _restore(name: str, value: Any) -> Any:
+    if name not in _SCORES:
+        return value
+    return math.nan if value is None else float(value)
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "-"
+    return f"{value:.4g}" if abs(value) < 1e4 or math.isinf(value) else f"{value:.0f}"
+
+
+def _cell(name: str, value: Any) -> str:
+    if name == "share":
+        return f"{value:.1%}"
+    if isinstance(value, float):
+        return _number(value)
+    return str(value).replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,96 @@
+"""Calling a user's sampler: seeded, with the global random state left as it was, and its answer checked."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tm_bandit._exceptions import ArmError
+
+#: ``sampler(num_samples)`` or ``sampler(num_samples, generator=generator)``, returning a batch.
+Sampler = Callable[..., Tensor]
+
+
+def stable_seed(*parts: object) -> int:
+    """Return 63 bits that depend on ``parts`` alone: the same on every rank, machine and Python version.
+
+    Args:
+        parts: numbers and strings.
+
+    Example:
+        >>> stable_seed(0, "ema", 3) == stable_seed(0, "ema", 3) != stable_seed(0, "raw", 3)
+        True
+    """
+    digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed the random states of torch, numpy and Python, and put the old ones back whatever happens.
+
+    Args:
+        seed: the seed.
+    """
+    python_state, numpy_state = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng():
+        try:
+            torch.manual_seed(seed)
+            np.random.seed(seed % 2**32)
+            random.seed(seed)
+            yield
+        finally:
+            np.random.set_state(numpy_state)
+            random.setstate(python_state)
+
+
+def takes_generator(sampler: Sampler) -> bool:
+    """Whether ``sampler`` has a parameter named ``generator``."""
+    try:
+        return "generator" in inspect.signature(sampler).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def draw(sampler: Sampler, num_samples: int, seed: int, device: torch.device, with_generator: bool) -> Tensor:
+    """Return a batch of exactly ``num_samples`` samples.
+
+    Args:
+        sampler: the arm's sampler.
+        num_samples: samples to draw.
+        seed: seed of this batch; the global random states are seeded too, for samplers that take no generator.
+        device: device of the generator.
+        with_generator: whether ``sampler`` takes one.
+
+    Raises:
+        ArmError: if the sampler fails or returns anything else than that many samples.
+    """
+    try:
+        with seeded(seed), torch.no_grad():
+            if with_generator:
+                batch = sampler(num_samples, generator=torch.Generator(device).manual_seed(seed))
+            else:
+                batch = sampler(num_samples)
+    except Exception as error:
+        raise ArmError(f"the sampler raised {type(error).__name__}: {error}") from error
+    if not isinstance(batch, Tensor):
+        raise ArmError(
+            f"Expected the sampler to return a tensor, but got {type(batch).__name__}; return a torch.Tensor."
+        )
+    if batch.ndim < 2:
+        raise ArmError(
+            f"Expected the sampler to return a batch of samples, but got a tensor of shape {tuple(batch.shape)}; "
+            "return one sample per entry of the first dimension."
+        )
+    if batch.shape[0] != num_samples:
+        raise ArmError(
+            f"Expected {num_samples} samples, but got {batch.shape[0]}; return exactly as many as were asked for."
+        )
+    return batch

@@ -1,0 +1,99 @@
+"""Checks of the selector's arguments, and the choices it makes from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from tm_bandit._exceptions import InputError
+from tm_bandit.metrics.base import OptimisticMetric
+from tm_bandit.policies import LUCB, UCB, Policy, Uniform, make_policy
+from tm_bandit.selection.sampling import Sampler
+
+#: Bounds of other programs: they promise nothing, and are reproduced with the delta they were written for.
+_REPRODUCED = frozenset({"authors", "naive", "none"})
+
+
+def check_arguments(
+    metric: object,
+    arms: Mapping[str, Sampler] | None,
+    batch_size: object,
+    budget: object,
+    burn_in: object,
+    seed: object,
+    stop: object,
+    epsilon: float,
+    target: float | None,
+    samples: object,
+    refresh: float,
+) -> None:
+    """Raise ``InputError`` for arguments that :class:`~tm_bandit.ModelSelector` cannot use."""
+    if not isinstance(metric, OptimisticMetric):
+        raise InputError(
+            f"Expected metric to be an OptimisticFID or OptimisticIS, but got {type(metric).__name__}; "
+            "these are the metrics that have bounds."
+        )
+    if metric.num_samples > 0:
+        raise InputError(
+            f"Expected a metric without generated samples, but got one with {metric.num_samples}; call reset() first."
+        )
+    if arms is not None and not isinstance(arms, Mapping):
+        raise InputError(f"Expected arms to be a mapping from names to samplers, but got {type(arms).__name__}.")
+    if arms is not None and not arms:
+        raise InputError("Expected at least one arm, but got none; pass arms={name: sampler, ...}.")
+    for name, value, least in (("batch_size", batch_size, 1), ("budget", budget, 0), ("seed", seed, 0)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise InputError(f"Expected {name} to be an integer >= {least}, but got {value!r}; choose another value.")
+    if burn_in != "auto" and (isinstance(burn_in, bool) or not isinstance(burn_in, int) or burn_in < 0):
+        raise InputError(
+            f"Expected burn_in to be 'auto' or an integer >= 0, but got {burn_in!r}; 'auto' is the default."
+        )
+    if stop not in ("budget", "certified", "likely"):
+        raise InputError(
+            f"Expected stop to be 'budget', 'certified' or 'likely', but got {stop!r}; choose one of these."
+        )
+    if samples not in ("images", "features"):
+        raise InputError(f"Expected samples to be 'images' or 'features', but got {samples!r}; choose one of these.")
+    if not (math.isfinite(epsilon) and epsilon >= 0.0):
+        raise InputError(f"Expected a finite epsilon >= 0, but got {epsilon}; 0 is the default.")
+    if target is not None and not math.isfinite(target):
+        raise InputError(f"Expected target to be a finite score or None, but got {target}; choose another value.")
+    if not (math.isfinite(refresh) and refresh >= 0.0):
+        raise InputError(f"Expected refresh >= 0, but got {refresh}; 0.05 is the default.")
+
+
+def resolve_policy(policy: str | Policy, metric: OptimisticMetric, goal: str, stop: str) -> Policy:
+    """Return the policy object; ``"ucb"`` becomes what suits the metric's bound, the goal and the stop rule."""
+    if goal not in ("regret", "identify"):
+        raise InputError(f"Expected goal to be 'regret' or 'identify', but got {goal!r}; choose one of these.")
+    if policy != "ucb":
+        return make_policy(policy)
+    if stop == "certified":
+        return LUCB()
+    if stop == "likely":
+        return Uniform()
+    if getattr(metric, "bound", "witness") != "witness":
+        return UCB(index="bound")
+    return UCB("identify" if goal == "identify" else "regret", plugin_weight=0.5 if metric.higher_is_better else 0.0)
+
+
+def arm_delta(metric: OptimisticMetric, initial: int, position: int) -> float | None:
+    """Return the share of the failure probability that belongs to one arm, or ``None`` to leave the metric's own.
+
+    Args:
+        metric: the template.
+        initial: number of arms at the start.
+        position: position of this arm in the order of registration, from 1.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> metric = SimpleNamespace(bound="witness", delta=0.06)
+        >>> [arm_delta(metric, 2, k) for k in (1, 2)] == [0.02, 0.02]
+        True
+        >>> sum(arm_delta(metric, 2, k) for k in range(1, 10000)) < 0.06
+        True
+    """
+    delta = getattr(metric, "delta", None)
+    if delta is None or getattr(metric, "bound", "witness") in _REPRODUCED:
+        return None
+    return float(delta) / (initial + 1) if position <= initial else float(delta) / (position * (position + 1))

@@ -1,0 +1,243 @@
+r"""Which arm is the best, and how sure that is: pure functions over the numbers of the arms.
+
+Three levels of certainty, from strong to weak:
+
+- *certified*: a rival is out when its optimistic loss is above the smallest pessimistic one. This follows from the
+  confidence intervals and from nothing else.
+- *likely*: at equal sample counts both the witness mean :math:`W` and the plug-in estimate :math:`P` of the rival are
+  above the leader's by more than :math:`z_n \sqrt{\mathrm{se}_g^2 + \mathrm{se}_L^2}`. A heuristic: it assumes that the
+  biases of the two arms are alike. It is wrong for arms that are bad only through a rotation of their covariance.
+- *recommended*: the smallest debiased loss among the arms that have been sampled enough.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tm_bandit.policies.base import ArmStats, lowest
+
+Status = Literal["won", "likely", "tie", "target_met", "budget_exhausted", "unfinished"]
+
+#: An arm's numbers at growing sample counts that are the same for all arms: ``{num_samples: numbers}``, ascending.
+Trace = dict[int, ArmStats]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What can be said about the arms at one moment.
+
+    Args:
+        best: the recommended arm, or ``None`` if there is no arm to recommend.
+        level: ``"won"``, ``"likely"``, ``"tie"`` or ``"open"`` (too little is known).
+        certified_out: rivals that are certainly worse.
+        likely_out: rivals that are likely worse (those that are certainly worse included).
+        tied: arms that cannot be told from the best one.
+    """
+
+    best: str | None
+    level: Literal["won", "likely", "tie", "open"]
+    certified_out: frozenset[str] = frozenset()
+    likely_out: frozenset[str] = frozenset()
+    tied: tuple[str, ...] = ()
+
+
+def central(arm: ArmStats) -> float:
+    """Return the arm's least biased loss: the debiased one, else the midpoint, else the plug-in estimate."""
+    if not math.isnan(arm.debiased):
+        return arm.debiased
+    middle = 0.5 * (arm.witness + arm.estimate)
+    return arm.estimate if math.isnan(middle) else middle
+
+
+def mixture_width(n: int, num_arms: int, delta: float) -> float:
+    r"""Return the number of standard errors of a normal-mixture confidence sequence over ``num_arms`` arms.
+
+    .. math:: z_n = \sqrt{\tfrac{n + r}{n} \left(2 \ln \tfrac{G}{\delta} + \ln \tfrac{n + r}{r}\right)}, \quad r = 100
+
+    Args:
+        n: sample count.
+        num_arms: :math:`G`.
+        delta: failure probability of all arms together.
+
+    Example:
+        >>> round(mixture_width(1000, 5, 0.05), 2)
+        3.57
+    """
+    ratio = (n + 100.0) / 100.0
+    return math.sqrt((n + 100.0) / n * (2.0 * math.log(num_arms / delta) + math.log(ratio)))
+
+
+def at_equal_n(first: ArmStats, second: ArmStats, traces: Mapping[str, Trace]) -> tuple[ArmStats, ArmStats] | None:
+    """Return the numbers of two arms at the largest sample count at which both are known, or ``None``.
+
+    Args:
+        first: one arm.
+        second: the other arm.
+        traces: the traces of both.
+    """
+    one, two = traces.get(first.name, {}), traces.get(second.name, {})
+    for n in reversed(one):
+        if n in two:
+            return one[n], two[n]
+    return None
+
+
+def contenders(arms: Sequence[ArmStats], drawn_since: Mapping[str, int]) -> list[ArmStats]:
+    """Return the arms that have been sampled enough to be recommended.
+
+    An arm that a policy has left alone looks better or worse than it is. So an arm counts if it has at least half as
+    many samples as any arm got since it joined: for arms that were there from the start this is half of the largest
+    count, and a newcomer that has taken over the sampling need not first catch up with years of history.
+
+    Args:
+        arms: the active arms.
+        drawn_since: for each arm, the most samples that any single arm drew since this one joined.
+    """
+    return [arm for arm in arms if 2 * arm.num_samples >= drawn_since.get(arm.name, 0)] or list(arms)
+
+
+def recommend(arms: Sequence[ArmStats], drawn_since: Mapping[str, int], traces: Mapping[str, Trace]) -> str | None:
+    """Return the contender with the smallest debiased loss.
+
+    Arms whose sample counts differ by more than a factor of two are compared at equal counts: the plug-in estimate of
+    the Frechet distance falls with the count, and what is left of that after debiasing must not decide.
+
+    Args:
+        arms: the active arms.
+        drawn_since: see :func:`contenders`.
+        traces: see :func:`at_equal_n`.
+    """
+    pool = sorted(contenders(arms, drawn_since), key=lambda arm: -arm.num_samples)
+    if not pool:
+        return None
+    champion = lowest(pool[:1], central)
+    for arm in pool[1:]:
+        pair = (champion, arm)
+        if champion.num_samples > 2 * arm.num_samples:
+            pair = at_equal_n(champion, arm, traces) or pair
+        mine, theirs = central(pair[0]), central(pair[1])
+        if theirs < mine or math.isnan(mine):
+            champion = arm
+    return champion.name
+
+
+def certified_out(arms: Sequence[ArmStats], epsilon: float = 0.0) -> frozenset[str]:
+    """Return the arms that are certainly worse than some other arm, up to ``epsilon``.
+
+    Args:
+        arms: the active arms.
+        epsilon: an arm may also go if it is better than the best by less than this.
+
+    Example:
+        >>> from tm_bandit.policies import ArmStats
+        >>> a = ArmStats("a", 9, 90, optimistic=1.0, pessimistic=2.0)
+        >>> b = ArmStats("b", 9, 90, optimistic=2.5, pessimistic=4.0)
+        >>> sorted(certified_out([a, b]))
+        ['b']
+    """
+    leader = lowest(arms, lambda arm: arm.pessimistic)
+    return frozenset(
+        arm.name for arm in arms if arm.name != leader.name and arm.optimistic > leader.pessimistic - epsilon
+    )
+
+
+def likely_worse(rival: ArmStats, leader: ArmStats, *, num_arms: int, delta: float, epsilon: float = 0.0) -> bool:
+    """Whether both the witness and the plug-in of ``rival`` are significantly above those of ``leader``.
+
+    Args:
+        rival: the rival's numbers at some sample count.
+        leader: the leader's numbers at the same sample count.
+        num_arms: number of arms that are compared.
+        delta: failure probability.
+        epsilon: a difference that does not matter.
+    """
+    width = mixture_width(leader.num_samples, num_arms, delta) * math.hypot(rival.stderr, leader.stderr) - epsilon
+    return rival.witness - leader.witness > width and rival.estimate - leader.estimate > width
+
+
+def judge(
+    arms: Sequence[ArmStats],
+    *,
+    drawn_since: Mapping[str, int],
+    traces: Mapping[str, Trace],
+    delta: float,
+    epsilon: float = 0.0,
+    preferred: str | None = None,
+) -> Verdict:
+    """Say which arm is the best and how sure that is.
+
+    Args:
+        arms: the active arms that are past their burn-in, in order of registration.
+        drawn_since: see :func:`contenders`.
+        traces: see :func:`at_equal_n`.
+        delta: failure probability of all arms together.
+        epsilon: differences up to this do not matter.
+        preferred: what the policy recommends, if it has an opinion.
+    """
+    if not arms:
+        return Verdict(None, "open")
+    out = certified_out(arms, epsilon)
+    if len(out) == len(arms) - 1:
+        winner = next(arm.name for arm in arms if arm.name not in out)
+        return Verdict(winner, "won", out, out)
+    standing = [arm for arm in arms if arm.name not in out]
+    best = preferred if preferred in {arm.name for arm in standing} else recommend(standing, drawn_since, traces)
+    leader = next(arm for arm in standing if arm.name == best)
+    weak = set(out)
+    for rival in standing:
+        pair = at_equal_n(rival, leader, traces) if rival is not leader else None
+        if pair is not None and likely_worse(*pair, num_arms=len(arms), delta=delta, epsilon=epsilon):
+            weak.add(rival.name)
+    if len(weak) == len(arms) - 1:
+        return Verdict(best, "likely", out, frozenset(weak))
+    fair = {arm.name for arm in contenders(standing, drawn_since)}
+    rest = [arm for arm in standing if arm is not leader and arm.name not in weak]
+    tied = tuple(arm.name for arm in rest if arm.name in fair and _alike(arm, leader, epsilon))
+    return Verdict(best, "tie" if tied else "open", out, frozenset(weak), tied)
+
+
+def _alike(first: ArmStats, second: ArmStats, epsilon: float) -> bool:
+    gap = abs(central(first) - central(second))
+    return gap <= max(epsilon, 2.0 * math.hypot(first.debiased_stderr, second.debiased_stderr))
+
+
+def uniform_cost(arms: Sequence[ArmStats], best: str | None, verdict: Verdict, traces: Mapping[str, Trace]) -> int:
+    """Return how many samples it would have cost to be as sure with the same number of samples from every arm.
+
+    For each rival that is out, the arms' own traces are searched for the first common sample count at which the rival
+    would have been out too (beyond the rival's last count its last bound is taken, so the answer is never too small
+    for lack of data). All arms need the largest of these counts. Where no rival is out the certainty is that of the
+    recommended arm's own interval, which uniform evaluation reaches with as many samples from each arm.
+
+    Args:
+        arms: the active arms.
+        best: the recommended arm.
+        verdict: what was said about the arms.
+        traces: see :func:`at_equal_n`.
+    """
+    if best is None:
+        return 0
+    leader = next(arm for arm in arms if arm.name == best)
+    needed = leader.num_samples if len(verdict.likely_out) < len(arms) - 1 else 0
+    for rival in arms:
+        if rival.name in verdict.likely_out:
+            needed = max(needed, _first_count(rival, leader, rival.name in verdict.certified_out, traces))
+    return needed * len(arms)
+
+
+def _first_count(rival: ArmStats, leader: ArmStats, certified: bool, traces: Mapping[str, Trace]) -> int:
+    theirs, mine = traces.get(rival.name, {}), traces.get(leader.name, {})
+    most = max(rival.num_samples, leader.num_samples)
+    if not certified:
+        # The likely test compares at equal counts already, so the count at which it was decided is the answer.
+        pair = at_equal_n(rival, leader, traces)
+        return pair[0].num_samples if pair else most
+    last = -math.inf
+    for n in sorted({*theirs, *mine}):
+        last = theirs[n].optimistic if n in theirs else last
+        if n in mine and last > mine[n].pessimistic:
+            return n
+    return most
