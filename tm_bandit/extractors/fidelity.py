@@ -60,8 +60,8 @@ def fidelity_network(name: str, path: str | os.PathLike[str] | None) -> Fidelity
     Args:
         name: name in torch-fidelity's registry.
         path: file of weights; ``None`` for the published ones, which are downloaded unless torch's cache has them.
-            VGG16 takes torchvision's file, CLIP the TorchScript file of OpenAI, DINOv2 a backbone saved as TorchScript or
-            the folder of a clone of its repository.
+            VGG16 takes torchvision's file, CLIP the TorchScript file of OpenAI, DINOv2 a backbone saved as TorchScript
+            or the folder of a clone of its repository.
 
     Raises:
         WeightsError: if the weights cannot be found, fetched or used.

@@ -45,8 +45,8 @@ def resolve(
     Args:
         feature: a layer of the FID Inception network (64, 192, 768, 2048, ``"logits_unbiased"``, ``"logits"``); the
             name of another torch-fidelity network (``"clip-vit-l-14"``, ``"dinov2-vit-l-14"``, ``"vgg16"``, ...); any
-            module or callable that turns a batch into ``(N, d)`` features; ``"none"`` (or ``None``) for features that are
-            computed elsewhere; or an :class:`Extractor`, which is returned as it is.
+            module or callable that turns a batch into ``(N, d)`` features; ``"none"`` (or ``None``) for features that
+            are computed elsewhere; or an :class:`Extractor`, which is returned as it is.
         weights_path: file with the weights of a named network, for machines without internet.
         normalize: whether images are floats in [0, 1] rather than uint8.
         antialias: whether Inception's resize smooths before it samples, as torchmetrics does by default. The original

@@ -11,11 +11,15 @@ from tm_bandit.functional.fd_bounds import (
     threshold_covariance,
 )
 from tm_bandit.functional.frechet import frechet_distance, frechet_distance_low_rank
+from tm_bandit.functional.inception_score import ClassSums, class_sums, inception_score, log_inception_score
+from tm_bandit.functional.is_bounds import is_bound_authors, is_bound_naive, is_bound_paper
 from tm_bandit.functional.moments import Moments, covariance, merge_moments, moments_from_rows
 
 __all__ = [
+    "ClassSums",
     "CovarianceNorms",
     "Moments",
+    "class_sums",
     "covariance",
     "covariance_norms",
     "fd_bonus_authors",
@@ -25,6 +29,11 @@ __all__ = [
     "fd_burn_in",
     "frechet_distance",
     "frechet_distance_low_rank",
+    "inception_score",
+    "is_bound_authors",
+    "is_bound_naive",
+    "is_bound_paper",
+    "log_inception_score",
     "merge_moments",
     "moments_from_rows",
     "threshold_covariance",
