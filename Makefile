@@ -28,6 +28,11 @@ test: lint types
 demo: install
 	$(BIN)/python -m tm_bandit demo
 
+# The API reference, from the docstrings; a warning is an error.
+docs: install
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
 bench: install
 	$(BIN)/python -m benchmarks
 
