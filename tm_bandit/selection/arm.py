@@ -34,6 +34,7 @@ class Arm:
     stats: ArmStats = field(init=False)
     trace: Trace = field(init=False, default_factory=dict)
     retired: str | None = field(init=False, default=None)
+    held: bool = field(init=False, default=False)
     next_refresh: int = field(init=False, default=1)
 
     def __post_init__(self) -> None:
@@ -74,6 +75,7 @@ class Arm:
         return {
             "name": self.name,
             "retired": self.retired,
+            "held": self.held,
             "joined": dict(self.joined),
             "next_refresh": self.next_refresh,
             "stats": _numbers(self.stats),
@@ -84,6 +86,7 @@ class Arm:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what :meth:`state_dict` returned."""
         self.retired = state["retired"]
+        self.held = bool(state["held"])
         self.joined = dict(state["joined"])
         self.next_refresh = int(state["next_refresh"])
         self.stats = ArmStats(self.name, **state["stats"])

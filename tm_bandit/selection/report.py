@@ -137,4 +137,4 @@ def _status(verdict: Verdict, stopped_by: str) -> str:
         return "target_met"
     if verdict.level == "tie":
         return "tie"
-    return "budget_exhausted" if stopped_by == "budget" else "unfinished"
+    return "budget_exhausted" if stopped_by in ("budget", "exhausted") else "unfinished"

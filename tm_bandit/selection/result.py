@@ -52,7 +52,8 @@ class SelectionResult:
         uniform_cost: samples that evaluating all arms equally would have cost for the same certainty.
         budget: samples that could be spent.
         seed: seed of the run.
-        stopped_by: ``"stop"``, ``"budget"``, ``"target"``, ``"interrupt"`` or ``""``.
+        stopped_by: ``"stop"``, ``"budget"``, ``"target"``, ``"exhausted"`` (the arms have no samples left),
+            ``"interrupt"`` or ``""``.
         settings: how the run was set up (policy, bound, batch size, ...), plain values.
 
     Example:

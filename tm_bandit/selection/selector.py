@@ -205,10 +205,18 @@ class ModelSelector:
         self._known(name).retired = reason or "retired"
         self._judge()
 
+    def hold_arm(self, name: str) -> None:
+        """Draw nothing more from an arm whose samples are used up; unlike a retired arm it may still be the best.
+
+        Args:
+            name: the arm.
+        """
+        self._known(name).held = True
+
     # ---- the loop ---------------------------------------------------------------------------------------------
 
     def select(self) -> str | None:
-        """Return the arm to pull next, or ``None`` when the budget is spent or the stop rule is met.
+        """Return the arm to pull next, or ``None`` when the budget, or every arm, is spent or the stop rule is met.
 
         Calling it twice without :meth:`observe` in between gives the same answer.
 
@@ -217,7 +225,7 @@ class ModelSelector:
             InputError: if there are no arms.
         """
         active = self._active()
-        newcomers = [arm for arm in active if arm.stats.num_samples < self.burn_in]
+        newcomers = [arm for arm in active if arm.stats.num_samples < self.burn_in and not arm.held]
         if not newcomers and self._stop_rule_met():
             return None
         if self.spent + self.batch_size > self.budget:
@@ -229,7 +237,10 @@ class ModelSelector:
         if not self._prepared:
             self.policy.prepare(num_arms=len(active), budget=self.budget, batch_size=self.batch_size)
             self._prepared = True
-        stats = [arm.stats for arm in active if arm.name not in self._ruled_out()]
+        stats = [arm.stats for arm in active if arm.name not in self._ruled_out() and not arm.held]
+        if not stats:
+            self._stopped_by = "exhausted"
+            return None
         name = self.policy.choose(stats, random.Random(stable_seed(self.seed, "policy", len(self._history))))
         if name not in {arm.name for arm in stats}:
             raise InputError(f"Expected the policy to choose one of {[a.name for a in stats]}, but got {name!r}.")
