@@ -22,7 +22,7 @@ class Moments(NamedTuple):
         scatter: their centred scatter matrix, shape ``(d, d)``.
     """
 
-    count: int
+    count: int  # type: ignore[assignment]
     mean: Tensor
     scatter: Tensor
 

@@ -1,0 +1,262 @@
+"""The spectra behind the plug-in Frechet distance and its bonuses, extended by new rows instead of recomputed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from tm_bandit._device import as_float64
+from tm_bandit._exceptions import NotReadyError
+from tm_bandit.functional.fd_bounds import CovarianceNorms
+from tm_bandit.functional.frechet import centred_gram, largest_eigenvalue, sqrt_trace, symmetrised
+from tm_bandit.functional.moments import Moments, add_rows_, merge_moments, moments_from_rows
+from tm_bandit.reference import ReferenceStatistics
+
+#: How much larger a Gram buffer is made than it must be: little, because its memory grows with the square.
+_GROWTH = 1.25
+
+#: Rows that are converted to float64 at a time, so that no second copy of all rows ever exists.
+_BLOCK = 1024
+
+
+def shifted_blocks(rows: Sequence[Tensor], center: Tensor) -> Iterator[Tensor]:
+    """Yield rows in float64, minus ``center``, in blocks of about a thousand.
+
+    Args:
+        rows: batches of shape ``(b, d)``.
+        center: shape ``(d,)``.
+    """
+    waiting: list[Tensor] = []
+    count = 0
+    for batch in rows:
+        for piece in torch.split(batch, _BLOCK):
+            if waiting and count + piece.shape[0] > _BLOCK:
+                yield as_float64(torch.cat(waiting)) - center
+                waiting, count = [], 0
+            waiting.append(piece)
+            count += piece.shape[0]
+    if waiting:
+        yield as_float64(torch.cat(waiting)) - center
+
+
+class GramPair:
+    r"""Growing Gram matrices :math:`X \Sigma_r X^\top` and, if asked for, :math:`X X^\top` of shifted rows.
+
+    Args:
+        center: what rows are shifted by, shape ``(d,)``.
+        weight: the covariance in the weighted product, shape ``(d, d)``.
+        plain: whether the unweighted matrix is needed as well.
+    """
+
+    def __init__(self, center: Tensor, weight: Tensor, plain: bool) -> None:
+        self.center = center
+        self.weight = weight
+        self.size = 0
+        self._buffer = center.new_empty((2 if plain else 1, 0, 0))
+
+    def extend(self, old: Sequence[Tensor], new: Sequence[Tensor]) -> None:
+        """Add the rows ``new``; only their products with ``old`` and among themselves are computed.
+
+        Args:
+            old: all rows that are in already, in order.
+            new: what follows.
+        """
+        fresh = torch.cat(list(shifted_blocks(new, self.center)))
+        layers, count, start = self._buffer.shape[0], fresh.shape[0], self.size
+        self._reserve(start + count)
+        left = fresh @ self.weight
+        left = torch.cat([left, fresh]) if layers == 2 else left
+        position = 0
+        for block in shifted_blocks(old, self.center):
+            stop = position + block.shape[0]
+            part = (left @ block.T).reshape(layers, count, -1)
+            self._buffer[:, start : start + count, position:stop] = part
+            self._buffer[:, position:stop, start : start + count] = part.mT
+            position = stop
+        corner = (left @ fresh.T).reshape(layers, count, count)
+        self._buffer[:, start : start + count, start : start + count] = symmetrised(corner)
+        self.size = start + count
+
+    @property
+    def weighted(self) -> Tensor:
+        """Centred weighted Gram matrix, shape ``(n, n)``."""
+        return centred_gram(self._buffer[0, : self.size, : self.size])
+
+    @property
+    def plain(self) -> Tensor:
+        """Centred Gram matrix, shape ``(n, n)``."""
+        return centred_gram(self._buffer[1, : self.size, : self.size])
+
+    def _reserve(self, size: int) -> None:
+        if size <= self._buffer.shape[1]:
+            return
+        # More rows than dimensions never get here, so neither does the buffer.
+        capacity = max(size, min(int(size * _GROWTH), self.center.numel()))
+        grown = self._buffer.new_empty((self._buffer.shape[0], capacity, capacity))
+        grown[:, : self.size, : self.size] = self._buffer[:, : self.size, : self.size]
+        self._buffer = grown
+
+
+class SampleSpectrum:
+    r"""Everything that the plug-in distance and the bonuses need to know about one arm's rows.
+
+    With scatter :math:`A = \sum_i (x_i - \bar x)(x_i - \bar x)^\top` (the covariance times ``n`` or ``n - 1``):
+    the distance of the means, :math:`\mathrm{Tr} A`, :math:`\mathrm{Tr} (A \Sigma_r)^{1/2}`, :math:`\|A\|_F` and
+    :math:`\|A\|_2`. While there are no more rows than dimensions all of it comes from Gram matrices of size ``n``;
+    afterwards from the scatter, rotated into the reference's eigenbasis.
+
+    It is a cache: :meth:`read` compares what it has seen with what there is, goes on from there, or starts anew.
+
+    Args:
+        reference: statistics of the real data.
+        norms: whether :meth:`norms` will be asked for.
+    """
+
+    def __init__(self, reference: ReferenceStatistics, norms: bool) -> None:
+        self.reference = reference
+        self._with_norms = norms
+        self._forget()
+
+    def _forget(self) -> None:
+        self.count = 0
+        self.trace = self.reference.mean.new_zeros(())
+        self.mean = torch.zeros_like(self.reference.mean)
+        self._rows: list[Tensor] = []
+        self._folded: Moments | None = None
+        self._gram: GramPair | None = None
+        self._rotated: Moments | None = None
+        self._waiting: list[Tensor] = []
+        self._drop_results()
+
+    def _drop_results(self) -> None:
+        self._root_trace: Tensor | None = None
+        self._norms: tuple[float, float] | None = None
+
+    def read(self, folded: Moments | None, rows: Sequence[Tensor]) -> None:
+        """Catch up with the metric's states.
+
+        Args:
+            folded: moments of rows that are no longer kept.
+            rows: batches that are kept, in order.
+        """
+        if not self._continues(folded, rows):
+            self._forget()
+            if folded is not None:
+                self._folded = folded
+                self._count_in(Moments(folded.count, folded.mean, folded.scatter.trace()))
+        new = list(rows[len(self._rows) :])
+        if not new:
+            return
+        self._drop_results()
+        old = list(self._rows)
+        for block in shifted_blocks(new, self.reference.mean):
+            mean = block.mean(dim=0)
+            self._count_in(Moments(block.shape[0], mean + self.reference.mean, (block - mean).square().sum()))
+        self._rows.extend(new)
+        if self._uses_gram:
+            if self._gram is None:
+                self._gram = GramPair(self.reference.mean, self.reference.covariance, self._with_norms)
+            self._gram.extend(old, new)
+        elif self._rotated is not None:
+            self._waiting.extend(new)
+        else:
+            self._gram = None
+
+    def fold(self, before: Moments | None, rows: Sequence[Tensor], after: Moments) -> None:
+        """Hear that all rows now live on in moments alone.
+
+        Args:
+            before: moments until now; their scatter matrix may have been overwritten.
+            rows: batches that were kept until now, those that were never read included.
+            after: moments of everything.
+        """
+        late = sum(batch.shape[0] for batch in self._waiting) > self.reference.num_features
+        if self._rotated is None or late or not self._continues(before, rows):
+            self._forget()
+            return
+        self.read(before, rows)
+        self._rows, self._folded = [], after
+
+    @property
+    def mean_gap_squared(self) -> Tensor:
+        """Squared distance between the rows' mean and the reference's."""
+        return (self.mean - self.reference.mean).square().sum()
+
+    @property
+    def root_trace(self) -> Tensor:
+        """Trace of the square root of scatter times reference covariance."""
+        if self._root_trace is None:
+            if self._gram is not None:
+                self._root_trace = sqrt_trace(self._gram.weighted, zero_directions=1)
+            else:
+                self._root_trace = sqrt_trace(self._rotated_scatter())
+        return self._root_trace
+
+    def norms(self, divisor: int) -> CovarianceNorms:
+        """Return the norms of the covariance with a given divisor.
+
+        Args:
+            divisor: ``n`` or ``n - 1``.
+        """
+        if self._norms is None:
+            # The nonzero eigenvalues of a scatter matrix and of the Gram matrix of the centred rows are the same.
+            matrix = self._gram.plain if self._gram is not None and self._with_norms else self.scatter()
+            self._norms = float(torch.linalg.matrix_norm(matrix)), max(largest_eigenvalue(matrix), 0.0)
+        frobenius, spectral = self._norms
+        return CovarianceNorms(float(self.trace) / divisor, frobenius / divisor, spectral / divisor)
+
+    def scatter(self) -> Tensor:
+        """Return the full scatter matrix, shape ``(d, d)``."""
+        parts = [moments_from_rows(torch.cat(self._rows))] if self._rows else []
+        if self._folded is not None:
+            return merge_moments(self._folded, *parts).scatter
+        return parts[0].scatter
+
+    @property
+    def _uses_gram(self) -> bool:
+        return self._folded is None and self.count <= self.reference.num_features
+
+    def _continues(self, folded: Moments | None, rows: Sequence[Tensor]) -> bool:
+        """Whether the states begin with exactly what was read; in-place folds change the count."""
+        if (folded is None) != (self._folded is None):
+            return False
+        if folded is not None and self._folded is not None:
+            same = folded.scatter.data_ptr() == self._folded.scatter.data_ptr() and folded.count == self._folded.count
+            if not same:
+                return False
+        known = rows[: len(self._rows)]
+        return len(known) == len(self._rows) and all(a is b for a, b in zip(self._rows, known, strict=True))
+
+    def _count_in(self, part: Moments) -> None:
+        """Merge count, mean and trace (the scatter field of ``part`` holds just its trace)."""
+        count = self.count + part.count
+        delta = part.mean - self.mean
+        self.trace = self.trace + part.scatter + delta.square().sum() * (self.count * part.count / count)
+        self.mean = self.mean + delta * (part.count / count)
+        self.count = count
+
+    def _rotate(self, rows: Tensor) -> Tensor:
+        """Map shifted rows to eigen-coordinates of the reference, scaled by the root of its eigenvalues."""
+        rank = self.reference.rank
+        return (rows @ self.reference.eigenvectors[:, :rank]) * self.reference.eigenvalues[:rank].sqrt()
+
+    def _rotated_scatter(self) -> Tensor:
+        if self._rotated is None:
+            start = self._folded
+            if start is not None:
+                half = self._rotate(start.scatter)
+                mean = self._rotate(start.mean - self.reference.mean)
+                self._rotated = Moments(start.count, mean, self._rotate(half.T))
+            self._waiting = list(self._rows)
+        for block in shifted_blocks(self._waiting, self.reference.mean):
+            rotated = self._rotate(block)
+            if self._rotated is None:
+                self._rotated = moments_from_rows(rotated)
+            else:
+                self._rotated = add_rows_(self._rotated, rotated)
+        self._waiting = []
+        if self._rotated is None:
+            raise NotReadyError("Expected samples before their spectrum is asked for, but got none.")
+        return self._rotated.scatter

@@ -1,0 +1,311 @@
+"""Statistics of the real data: made once, stored in the file format everybody uses, shared by all arms."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tm_bandit._device import as_float64, exact_device
+from tm_bandit._exceptions import InputError
+from tm_bandit._files import atomic_write
+from tm_bandit.extractors import NO_EXTRACTOR, Extractor, resolve
+from tm_bandit.functional.frechet import clean_eigenvalues, symmetrised
+from tm_bandit.functional.moments import Moments, add_rows_, covariance, moments_from_rows
+
+#: How far, relative to the largest entry or eigenvalue, a covariance may be off from symmetric and semi-definite.
+#: Files in float32 are off by about 1e-7 times the dimension's square root.
+_TOLERANCE = 1e-5
+
+
+class ReferenceStatistics:
+    r"""Mean :math:`\mu_r` and covariance :math:`\Sigma_r` of the real data's features.
+
+    Immutable, in float64. What is derived from it (the eigen-decomposition :math:`\Sigma_r = V \mathrm{diag}(w) V^\top`
+    above all) is computed once, when first asked for, and shared by every metric that holds this object: clones of a
+    metric share it, and copying it returns the object itself.
+
+    Args:
+        mean: shape ``(d,)``.
+        covariance: shape ``(d, d)``; symmetric, positive semi-definite up to rounding. A singular one is fine (dead
+            features, fewer real images than dimensions).
+        num_samples: how many real samples it comes from, if known.
+        extractor: name of the feature extractor, if known; metrics refuse a reference of another extractor.
+
+    Raises:
+        InputError: if shapes do not fit, values are not finite, or the matrix is no covariance.
+
+    Example:
+        >>> import torch
+        >>> from tm_bandit import ReferenceStatistics
+        >>> reference = ReferenceStatistics(torch.zeros(2), torch.diag(torch.tensor([4.0, 1.0])), num_samples=100)
+        >>> reference.num_features, float(reference.trace_root)
+        (2, 3.0)
+    """
+
+    def __init__(
+        self,
+        mean: Tensor | np.ndarray[Any, Any],
+        covariance: Tensor | np.ndarray[Any, Any],
+        num_samples: int | None = None,
+        extractor: str | None = None,
+    ) -> None:
+        mean, sigma = _float64(mean, "mean"), _float64(covariance, "covariance")
+        if mean.ndim != 1 or mean.numel() == 0 or sigma.shape != (mean.numel(), mean.numel()):
+            raise InputError(
+                "Expected a mean of shape (d,) and a covariance of shape (d, d), but got "
+                f"{tuple(mean.shape)} and {tuple(sigma.shape)}."
+            )
+        if num_samples is not None and int(num_samples) < 2:
+            raise InputError(f"Expected a reference of at least two samples, but got {num_samples}.")
+        self.mean = mean.clone()
+        self.covariance = _checked_covariance(sigma)
+        self.num_samples = None if num_samples is None else int(num_samples)
+        self.extractor = None if extractor in (None, NO_EXTRACTOR) else str(extractor)
+        self._elsewhere: dict[torch.device, ReferenceStatistics] = {}
+
+    @classmethod
+    def from_features(
+        cls, features: Tensor | np.ndarray[Any, Any] | Iterable[Tensor], extractor: str | None = None
+    ) -> ReferenceStatistics:
+        """Compute the statistics of feature rows, with the ``n - 1`` covariance that all FID tools use.
+
+        Args:
+            features: rows of shape ``(n, d)``, or an iterable of such batches.
+            extractor: name of the network that made them, if it shall be recorded and checked.
+
+        Raises:
+            InputError: if there are fewer than two rows, or rows are not finite.
+
+        Example:
+            >>> import torch
+            >>> from tm_bandit import ReferenceStatistics
+            >>> ReferenceStatistics.from_features(torch.tensor([[0.0, 1.0], [2.0, 1.0]])).covariance
+            tensor([[2., 0.],
+                    [0., 0.]], dtype=torch.float64)
+        """
+        batches = [features] if isinstance(features, (Tensor, np.ndarray)) else features
+        moments: Moments | None = None
+        for batch in batches:
+            rows = _float64(batch, "features")
+            if rows.ndim != 2 or rows.shape[1] == 0 or (moments is not None and rows.shape[1:] != moments.mean.shape):
+                width = "d" if moments is None else moments.mean.numel()
+                raise InputError(f"Expected features of shape (n, {width}), but got {tuple(rows.shape)}.")
+            if rows.shape[0] > 0:
+                moments = moments_from_rows(rows) if moments is None else add_rows_(moments, rows)
+        if moments is None or moments.count < 2:
+            count = 0 if moments is None else moments.count
+            raise InputError(f"Expected at least two real samples for a reference, but got {count}.")
+        return cls.from_moments(moments, extractor)
+
+    @classmethod
+    def from_moments(cls, moments: Moments, extractor: str | None = None) -> ReferenceStatistics:
+        """Turn accumulated moments into statistics.
+
+        Args:
+            moments: count, mean and scatter of the real rows.
+            extractor: name of the network that made the rows.
+        """
+        return cls(moments.mean, covariance(moments), moments.count, extractor)
+
+    @classmethod
+    def from_images(
+        cls,
+        loader: Iterable[Any],
+        feature: int | str | nn.Module | Callable[[Any], Any] | Extractor = 2048,
+        *,
+        normalize: bool = False,
+        feature_extractor_weights_path: str | os.PathLike[str] | None = None,
+        antialias: bool = True,
+    ) -> ReferenceStatistics:
+        """Extract features from real images, batch by batch, and compute their statistics.
+
+        Args:
+            loader: yields batches of images, or tuples or lists whose first entry is one (images and labels).
+            feature: the feature extractor, as in :class:`~tm_bandit.OptimisticFID`.
+            normalize: whether images are floats in [0, 1] rather than uint8.
+            feature_extractor_weights_path: file with the weights of a named network.
+            antialias: whether Inception's resize smooths before it samples.
+
+        Example:
+            >>> import torch
+            >>> from tm_bandit import ReferenceStatistics
+            >>> loader = [torch.rand(8, 1, 2, 2) for _ in range(3)]
+            >>> ReferenceStatistics.from_images(loader, feature=torch.nn.Flatten()).num_samples
+            24
+        """
+        extractor = resolve(
+            feature, weights_path=feature_extractor_weights_path, normalize=normalize, antialias=antialias
+        )
+        batches = (extractor(batch[0] if isinstance(batch, (tuple, list)) else batch) for batch in loader)
+        return cls.from_features(batches, extractor.name)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], extractor: str | None = None) -> ReferenceStatistics:
+        """Read statistics from a ``.npz`` file with ``mu`` and ``sigma``.
+
+        Files of pytorch-fid, clean-fid and guided-diffusion load too; they know neither the number of samples nor the
+        extractor.
+
+        Args:
+            path: the file.
+            extractor: name of the extractor, for files that do not record it.
+
+        Raises:
+            InputError: if there is no such file, or it holds no statistics.
+        """
+        file = Path(path)
+        try:
+            with np.load(file, allow_pickle=False) as stored:
+                keys = list(stored.files) if isinstance(stored, np.lib.npyio.NpzFile) else []
+                if not {"mu", "sigma"} <= set(keys):
+                    raise InputError(
+                        f"Expected arrays `mu` and `sigma` in {file}, but got {keys or 'a plain array'}; make a "
+                        "reference file with `ReferenceStatistics.from_images(...).save(path)`."
+                    )
+                mean, sigma = stored["mu"], stored["sigma"]
+                count = int(stored["num_samples"]) if "num_samples" in keys else None
+                name = str(stored["extractor"]) if "extractor" in keys else None
+        except FileNotFoundError as error:
+            raise InputError(f"Expected a reference file, but there is none at {file}.") from error
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(
+                f"Expected a .npz file with `mu` and `sigma`, but could not read {file}: {error}"
+            ) from error
+        return cls(np.atleast_1d(mean), np.atleast_2d(sigma), count, name or extractor)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the statistics to a ``.npz`` file that other FID tools read as well.
+
+        Args:
+            path: the file; ``.npz`` is appended if it is missing.
+
+        Returns:
+            The path that was written.
+        """
+        target = Path(path)
+        target = target if target.suffix == ".npz" else target.with_name(target.name + ".npz")
+        arrays = {"mu": self.mean.cpu().numpy(), "sigma": self.covariance.cpu().numpy()}
+        if self.num_samples is not None:
+            arrays["num_samples"] = np.asarray(self.num_samples)
+        if self.extractor is not None:
+            arrays["extractor"] = np.asarray(self.extractor)
+        with atomic_write(target) as temporary, temporary.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+        return target
+
+    @property
+    def num_features(self) -> int:
+        """Dimension of the features."""
+        return self.mean.numel()
+
+    @property
+    def eigenvalues(self) -> Tensor:
+        """Eigenvalues of the covariance, descending; rounding noise is set to zero."""
+        return self._eigen[0]
+
+    @property
+    def eigenvectors(self) -> Tensor:
+        """Orthonormal eigenvectors as columns, in the order of :attr:`eigenvalues`."""
+        return self._eigen[1]
+
+    @cached_property
+    def trace(self) -> Tensor:
+        """Trace of the covariance."""
+        return self.covariance.trace()
+
+    @cached_property
+    def trace_root(self) -> Tensor:
+        """Trace of the square root of the covariance."""
+        return self.eigenvalues.sqrt().sum()
+
+    @cached_property
+    def rank(self) -> int:
+        """Number of eigenvalues that are not zero."""
+        return int((self.eigenvalues > 0).sum())
+
+    @cached_property
+    def _eigen(self) -> tuple[Tensor, Tensor]:
+        values, vectors = torch.linalg.eigh(self.covariance)
+        return clean_eigenvalues(values).flip(0).contiguous(), vectors.flip(1).contiguous()
+
+    def to(self, device: torch.device | str) -> ReferenceStatistics:
+        """Return the statistics on a device, one copy for all metrics there.
+
+        Args:
+            device: where they are needed; devices without float64 get them on the CPU.
+        """
+        target = exact_device(device)
+        if target == self.mean.device:
+            return self
+        if target not in self._elsewhere:
+            copy = object.__new__(ReferenceStatistics)
+            copy.mean, copy.covariance = self.mean.to(target), self.covariance.to(target)
+            copy.num_samples, copy.extractor = self.num_samples, self.extractor
+            copy._elsewhere = {self.mean.device: self}
+            self._elsewhere[target] = copy
+        return self._elsewhere[target]
+
+    def __copy__(self) -> ReferenceStatistics:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ReferenceStatistics:
+        """Return the object itself: it never changes, and twenty arms share one eigen-decomposition."""
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave what can be derived out of a pickle."""
+        kept = {name: self.__dict__[name] for name in ("mean", "covariance", "num_samples", "extractor")}
+        return {**kept, "_elsewhere": {}}
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(num_features={self.num_features}, num_samples={self.num_samples}, "
+            f"extractor={self.extractor!r})"
+        )
+
+
+def _float64(values: Any, name: str) -> Tensor:
+    """Return finite numbers as a float64 tensor, or raise."""
+    try:
+        tensor = as_float64(torch.as_tensor(values))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"Expected `{name}` to be a tensor or array, but got a {type(values).__name__}.") from error
+    bad = int((~torch.isfinite(tensor)).sum())
+    if bad:
+        rows = int((~torch.isfinite(tensor)).reshape(tensor.shape[0] if tensor.ndim else 1, -1).any(dim=1).sum())
+        raise InputError(f"Expected `{name}` to be finite, but got {bad} NaN or infinite values in {rows} rows.")
+    return tensor
+
+
+def _checked_covariance(sigma: Tensor) -> Tensor:
+    """Return the symmetric part of a covariance, or say why it is none."""
+    largest = float(sigma.abs().max())
+    asymmetry = float((sigma - sigma.T).abs().max())
+    if asymmetry > _TOLERANCE * largest:
+        raise InputError(
+            f"Expected a symmetric covariance, but got entries that differ from their mirror image by {asymmetry:.3g} "
+            f"(the largest entry is {largest:.3g}); compute it with `ReferenceStatistics.from_features`."
+        )
+    sigma = symmetrised(sigma)
+    # A Cholesky factorisation of the slightly lifted matrix is thirty times cheaper than its eigenvalues.
+    lift = _TOLERANCE * float(sigma.diagonal().max().clamp_min(0.0))
+    lifted = sigma + lift * torch.eye(sigma.shape[0], dtype=sigma.dtype, device=sigma.device)
+    if largest > 0 and int(torch.linalg.cholesky_ex(lifted).info) != 0:
+        values = torch.linalg.eigvalsh(sigma)
+        least, most = float(values[0]), float(values[-1])
+        if least < -_TOLERANCE * max(most, 0.0):
+            raise InputError(
+                "Expected a positive semi-definite covariance, but got one with an eigenvalue of "
+                f"{least:.3g} (the largest is {most:.3g}); compute it with `ReferenceStatistics.from_features`."
+            )
+    return sigma
