@@ -172,6 +172,24 @@ class OptimisticFID(RowMetric):
         )
         self._check_reference()
 
+    def use_reference(self, reference: ReferenceStatistics | None) -> None:
+        """Take a reference as if it had been given to the constructor; ``None`` takes it away again.
+
+        Args:
+            reference: statistics of the real data.
+
+        Raises:
+            InputError: if the reference belongs to another extractor.
+        """
+        kept, self._given_reference = self._given_reference, reference
+        try:
+            self._check_reference()
+        except InputError:
+            self._given_reference = kept
+            raise
+        self._caches.clear()
+        self._computed = None
+
     def _check_reference(self) -> None:
         """Refuse a reference that this metric's extractor cannot have made."""
         reference, extractor = self._given_reference, self._extractor

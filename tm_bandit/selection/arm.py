@@ -65,10 +65,21 @@ class Arm:
 
     def fresh_stats(self) -> ArmStats:
         """Return the numbers with all fields up to date, without changing what the policy sees."""
-        if not self.trace or self.stats.num_samples in self.trace:
+        if self.retired is not None or not self.trace or self.stats.num_samples in self.trace:
             return self.stats
         fresh: dict[str, Any] = self.metric.losses(CHECKPOINT_FIELDS)
         return replace(self.stats, **fresh)
+
+    def retire(self, reason: str) -> None:
+        """Keep the numbers for the result and let go of the samples, which are the bulk of an arm.
+
+        Args:
+            reason: shown in the result.
+        """
+        if self.retired is None:
+            self.stats = self.fresh_stats()
+            self.metric.reset()
+        self.retired = reason
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything but the sampler as tensors, numbers and strings."""

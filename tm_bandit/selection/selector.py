@@ -202,7 +202,7 @@ class ModelSelector:
             name: the arm.
             reason: shown in the result.
         """
-        self._known(name).retired = reason or "retired"
+        self._known(name).retire(reason or "retired")
         self._judge()
 
     def hold_arm(self, name: str) -> None:
