@@ -37,6 +37,12 @@ class FeatureNetworkMixin(Metric):
         self._extractor = resolve(feature, weights_path=weights_path, normalize=normalize, antialias=antialias)
         self.inception = self._extractor.network
 
+    def drop_network(self) -> None:
+        """Keep the statistics only: rows come ready-made from now on, and moving this metric moves no network."""
+        held = self._extractor
+        self._extractor = Extractor(None, held.name, num_features=held.num_features)
+        self.inception = None
+
     def _extract_rows(self, inputs: Any) -> Tensor:
         """Run the network, or the cache that ``FeatureShare`` put in its place."""
         return self._extractor(inputs, self.inception)

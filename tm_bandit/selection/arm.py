@@ -91,7 +91,9 @@ class Arm:
             "next_refresh": self.next_refresh,
             "stats": _numbers(self.stats),
             "trace": [_numbers(stats) for stats in self.trace.values()],
-            "metric": {name: _detached(value) for name, value in self.metric.metric_state.items()},
+            "metric": {
+                name: _detached(value) for name, value in self.metric.metric_state.items() if name != "identity"
+            },
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

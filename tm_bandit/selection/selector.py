@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from tm_bandit.selection.arm import Arm
 from tm_bandit.selection.report import History, build_result
 from tm_bandit.selection.result import SelectionResult
 from tm_bandit.selection.sampling import Sampler, draw, stable_seed
-from tm_bandit.selection.setup import arm_delta, check_arguments, resolve_policy
+from tm_bandit.selection.setup import arm_delta, arm_metric, certifies, check_arguments, resolve_policy
 from tm_bandit.selection.verdict import Verdict, central, judge
 
 STATE_VERSION = 1
@@ -182,18 +182,9 @@ class ModelSelector:
             raise InputError(f"Expected a new name for the arm, but got {name!r}, which exists; choose another name.")
         if sampler is not None and not callable(sampler):
             raise InputError(f"Expected a callable sampler for arm {name!r}, but got {type(sampler).__name__}.")
-        metric = self.metric.clone()
-        # Every process holds the same rows here; a sync would count each of them once per process.
-        metric.sync_on_compute = False
-        metric._to_sync = False
-        metric.requires_grad_(False)
-        share = arm_delta(self.metric, self._initial, len(self._arms) + 1)
-        if share is not None:
-            metric.delta = share
-        if self.device is not None:
-            metric.to(self.device)
+        metric = arm_metric(self.metric, arm_delta(self.metric, self._initial, len(self._arms) + 1), self.device)
         joined = {arm.name: arm.stats.num_samples for arm in self._arms.values()}
-        self._arms[name] = Arm(name, cast(OptimisticMetric, metric), sampler, 1.0 + self.refresh, joined)
+        self._arms[name] = Arm(name, metric, sampler, 1.0 + self.refresh, joined)
 
     def retire_arm(self, name: str, reason: str | None = None) -> None:
         """Take an arm out for good, because it failed or its checkpoint is gone; the others keep their statistics.
@@ -456,6 +447,7 @@ class ModelSelector:
             delta=float(getattr(self.metric, "delta", 0.05)),
             epsilon=self.epsilon,
             preferred=self.policy.recommend(stats) if stats and self._prepared else None,
+            certifies=certifies(self.metric),
         )
 
     def _drawn_since(self, newcomer: Arm) -> int:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import cast
+
+import torch
 
 from tm_bandit._exceptions import InputError
+from tm_bandit.metrics._network import FeatureNetworkMixin
 from tm_bandit.metrics.base import OptimisticMetric
+from tm_bandit.metrics.fid import OptimisticFID
 from tm_bandit.policies import LUCB, UCB, Policy, Uniform, make_policy
 from tm_bandit.selection.sampling import Sampler
 
@@ -64,6 +69,11 @@ def check_arguments(
 
 def resolve_policy(policy: str | Policy, metric: OptimisticMetric, goal: str, stop: str) -> Policy:
     """Return the policy object; ``"ucb"`` becomes what suits the metric's bound, the goal and the stop rule."""
+    if stop == "certified" and not certifies(metric):
+        raise InputError(
+            f"Expected a bound with a guarantee for stop='certified', but got {getattr(metric, 'bound', None)!r}; "
+            "use bound='witness' or bound='paper'."
+        )
     if goal not in ("regret", "identify"):
         raise InputError(f"Expected goal to be 'regret' or 'identify', but got {goal!r}; choose one of these.")
     if policy != "ucb":
@@ -75,6 +85,38 @@ def resolve_policy(policy: str | Policy, metric: OptimisticMetric, goal: str, st
     if getattr(metric, "bound", "witness") != "witness":
         return UCB(index="bound")
     return UCB("identify" if goal == "identify" else "regret", plugin_weight=0.5 if metric.higher_is_better else 0.0)
+
+
+def certifies(metric: OptimisticMetric) -> bool:
+    """Whether the metric's intervals promise anything; those of reproduced programs do not."""
+    return getattr(metric, "bound", "witness") not in _REPRODUCED
+
+
+def arm_metric(metric: OptimisticMetric, delta: float | None, device: str | torch.device | None) -> OptimisticMetric:
+    """Return a copy of the metric for one arm: statistics of its own, everything heavy shared.
+
+    Args:
+        metric: the template.
+        delta: failure probability of the arm's bounds; ``None`` leaves the template's.
+        device: where its statistics live; ``None`` means with the template's.
+    """
+    copy = cast(OptimisticMetric, metric.clone())
+    # Every process holds the same rows here; a sync would count each of them once per process.
+    copy.sync_on_compute = False
+    copy._to_sync = False
+    if isinstance(copy, FeatureNetworkMixin):
+        # Rows are extracted by the template, so moving an arm must not move the network that all share.
+        copy.drop_network()
+    if isinstance(copy, OptimisticFID) and any(len(getattr(copy, name)) for name in copy.real_states):
+        # One decomposition of the reference for all arms instead of one each.
+        copy.use_reference(cast(OptimisticFID, metric).reference)
+        for name in copy.real_states:
+            setattr(copy, name, [])
+    if delta is not None:
+        setattr(copy, "delta", delta)  # noqa: B010 - an attribute of both metrics, but not of their base
+    if device is not None:
+        copy.to(device)
+    return copy
 
 
 def arm_delta(metric: OptimisticMetric, initial: int, position: int) -> float | None:

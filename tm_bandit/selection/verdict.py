@@ -21,6 +21,9 @@ from tm_bandit.policies.base import ArmStats, lowest
 
 Status = Literal["won", "likely", "tie", "target_met", "budget_exhausted", "unfinished"]
 
+#: With fewer samples than this an arm is recommended only if the others have not many more either.
+_FEWEST = 50
+
 #: An arm's numbers at growing sample counts that are the same for all arms: ``{num_samples: numbers}``, ascending.
 Trace = dict[int, ArmStats]
 
@@ -89,14 +92,17 @@ def contenders(arms: Sequence[ArmStats], drawn_since: Mapping[str, int]) -> list
     """Return the arms that have been sampled enough to be recommended.
 
     An arm that a policy has left alone looks better or worse than it is. So an arm counts if it has at least half as
-    many samples as any arm got since it joined: for arms that were there from the start this is half of the largest
-    count, and a newcomer that has taken over the sampling need not first catch up with years of history.
+    many samples as any arm got since it joined, and not next to nothing. For arms that were there from the start this
+    is half of the largest count; a newcomer that has taken over the sampling need not catch up with all of the past.
 
     Args:
         arms: the active arms.
         drawn_since: for each arm, the most samples that any single arm drew since this one joined.
     """
-    return [arm for arm in arms if 2 * arm.num_samples >= drawn_since.get(arm.name, 0)] or list(arms)
+    most = max((arm.num_samples for arm in arms), default=0)
+    return [
+        arm for arm in arms if 2 * arm.num_samples >= max(drawn_since.get(arm.name, 0), min(most, 2 * _FEWEST))
+    ] or list(arms)
 
 
 def recommend(arms: Sequence[ArmStats], drawn_since: Mapping[str, int], traces: Mapping[str, Trace]) -> str | None:
@@ -148,12 +154,14 @@ def likely_worse(rival: ArmStats, leader: ArmStats, *, num_arms: int, delta: flo
     """Whether both the witness and the plug-in of ``rival`` are significantly above those of ``leader``.
 
     Args:
-        rival: the rival's numbers at some sample count.
+        rival: the rival's numbers at some sample count; without standard errors nothing can be said.
         leader: the leader's numbers at the same sample count.
         num_arms: number of arms that are compared.
         delta: failure probability.
         epsilon: a difference that does not matter.
     """
+    if not (rival.stderr > 0.0 and leader.stderr > 0.0):
+        return False
     width = mixture_width(leader.num_samples, num_arms, delta) * math.hypot(rival.stderr, leader.stderr) - epsilon
     return rival.witness - leader.witness > width and rival.estimate - leader.estimate > width
 
@@ -166,6 +174,7 @@ def judge(
     delta: float,
     epsilon: float = 0.0,
     preferred: str | None = None,
+    certifies: bool = True,
 ) -> Verdict:
     """Say which arm is the best and how sure that is.
 
@@ -176,10 +185,11 @@ def judge(
         delta: failure probability of all arms together.
         epsilon: differences up to this do not matter.
         preferred: what the policy recommends, if it has an opinion.
+        certifies: whether the intervals promise anything; those of heuristic bounds do not.
     """
     if not arms:
         return Verdict(None, "open")
-    out = certified_out(arms, epsilon)
+    out = certified_out(arms, epsilon) if certifies or len(arms) == 1 else frozenset()
     if len(out) == len(arms) - 1:
         winner = next(arm.name for arm in arms if arm.name not in out)
         return Verdict(winner, "won", out, out)

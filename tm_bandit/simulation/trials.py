@@ -1,0 +1,167 @@
+"""Many runs of many policies on arms whose truth is known, and what they cost."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tm_bandit._exceptions import InputError
+from tm_bandit.metrics.base import OptimisticMetric
+from tm_bandit.policies.base import Policy
+from tm_bandit.selection import ModelSelector, SelectionResult
+from tm_bandit.selection.sampling import stable_seed
+from tm_bandit.simulation.arms import SimulatedArm
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Arms with known truth and the metric that scores them.
+
+    Args:
+        name: name of the scenario.
+        arms: the arms.
+        metric: makes the metric for a given ``bound``.
+        joins: ``{arm: pull}`` for arms that join later.
+        higher_is_better: direction of the score.
+    """
+
+    name: str
+    arms: Sequence[SimulatedArm]
+    metric: Callable[[str], OptimisticMetric]
+    joins: Mapping[str, int] = field(default_factory=dict)
+    higher_is_better: bool = False
+
+    def gap(self, arm: str, pull: int | None = None) -> float:
+        """Return how much worse an arm is than the best one that is there at a pull (at the end, without one)."""
+        present = [a for a in self.arms if pull is None or self.joins.get(a.name, 0) <= pull]
+        scores = {a.name: a.score for a in present}
+        if arm not in scores:
+            raise InputError(f"Expected one of the arms {list(scores)}, but got {arm!r}.")
+        return max(scores.values()) - scores[arm] if self.higher_is_better else scores[arm] - min(scores.values())
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A way to allocate samples: a policy with a bound.
+
+    Args:
+        name: its name in tables.
+        bound: bound of the metric.
+        policy: name of a policy, or a function that makes a policy object.
+        burn_in: see :class:`~tm_bandit.ModelSelector`.
+        options: further arguments of :class:`~tm_bandit.ModelSelector`.
+    """
+
+    name: str
+    bound: str = "witness"
+    policy: str | Callable[[], Policy] = "ucb"
+    burn_in: int | Literal["auto"] = "auto"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run.
+
+    Args:
+        choices: the arm of each pull.
+        regrets: how much worse it was than the best arm at that time.
+        optimal: whether it was that best arm.
+        result: the selector's result.
+    """
+
+    choices: list[str]
+    regrets: list[float]
+    optimal: list[bool]
+    result: SelectionResult
+
+
+def run_trial(scenario: Scenario, contestant: Contestant, *, pulls: int, batch_size: int = 5, seed: int = 0) -> Trial:
+    """Run one contestant once.
+
+    Args:
+        scenario: the arms.
+        contestant: the policy and the bound.
+        pulls: pulls to make; fewer if a stop rule ends the run.
+        batch_size: samples per pull.
+        seed: seed of the run.
+    """
+    policy = contestant.policy if isinstance(contestant.policy, str) else contestant.policy()
+    selector = ModelSelector(
+        scenario.metric(contestant.bound),
+        {arm.name: arm.sample for arm in scenario.arms if scenario.joins.get(arm.name, 0) == 0},
+        policy,
+        batch_size=batch_size,
+        budget=pulls * batch_size,
+        burn_in=contestant.burn_in,
+        seed=stable_seed("trial", seed),
+        samples="features",
+        **contestant.options,
+    )
+    late = sorted((pull, arm) for arm, pull in scenario.joins.items() if pull > 0)
+    samplers = {arm.name: arm.sample for arm in scenario.arms}
+    choices: list[str] = []
+    while True:
+        while late and late[0][0] <= len(choices):
+            selector.add_arm(late[0][1], samplers[late.pop(0)[1]])
+        name = selector.step()
+        if name is None:
+            break
+        choices.append(name)
+    regrets = [scenario.gap(name, pull) for pull, name in enumerate(choices)]
+    return Trial(choices, regrets, [gap == 0.0 for gap in regrets], selector.result())
+
+
+def average_regret(trial: Trial, pulls: int | None = None) -> float:
+    r"""Return :math:`\frac1t \sum_{i \le t} |\nu^* - \nu_{g_i}|`, the paper's average regret after ``pulls`` pulls.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> average_regret(SimpleNamespace(regrets=[3.0, 0.0, 0.0]), 2)
+        1.5
+    """
+    return statistics.fmean(trial.regrets[:pulls])
+
+
+def optimal_pick_ratio(trial: Trial, pulls: int | None = None) -> float:
+    r"""Return :math:`\frac1t \sum_{i \le t} 1(g_i = g^*)`, the paper's optimal pick ratio after ``pulls`` pulls."""
+    return statistics.fmean(float(hit) for hit in trial.optimal[:pulls])
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """Return the mean over trials and its standard error (zero for one trial).
+
+    Example:
+        >>> mean_and_error([1.0, 3.0])
+        (2.0, 1.0)
+    """
+    if len(values) < 2:
+        return statistics.fmean(values), 0.0
+    return statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
+
+
+def samples_to_identify(
+    scenario: Scenario, trials: Sequence[Trial], *, tolerance: float = 0.02, probability: float = 0.9
+) -> int | None:
+    """Return after how many samples the recommendation is good enough often enough, and stays so; else ``None``.
+
+    Args:
+        scenario: the arms.
+        trials: runs of one contestant, all with the same budget.
+        tolerance: a recommended arm counts as right if its score is within this fraction of the best score.
+        probability: share of the trials that must be right.
+    """
+    best = max(a.score for a in scenario.arms) if scenario.higher_is_better else min(a.score for a in scenario.arms)
+    right = {arm.name for arm in scenario.arms if scenario.gap(arm.name) <= tolerance * best}
+    columns = [trial.result.history for trial in trials]
+    length = min(len(column["best"]) for column in columns)
+    answer: int | None = None
+    for i in reversed(range(length)):
+        share = statistics.fmean(float(column["best"][i] in right) for column in columns)
+        if share < probability:
+            break
+        answer = int(columns[0]["samples"][i])
+    return answer
