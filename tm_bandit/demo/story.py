@@ -1,0 +1,272 @@
+"""The demo from end to end, told line by line."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import logging
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import EMAWeightAveraging
+from torch import Tensor
+
+from tm_bandit import OptimisticFID, OptimisticIS, ReferenceStatistics
+from tm_bandit.callbacks import BanditCheckpoint
+from tm_bandit.demo import truth as check
+from tm_bandit.demo.digits import DigitClassifier, Probabilities, train_classifier
+from tm_bandit.demo.flow import DigitFlow, DigitsData
+from tm_bandit.demo.picture import draw_picture
+from tm_bandit.selection.html import render_html
+from tm_bandit.selection.result import SelectionResult
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How long the demo takes.
+
+    Args:
+        classifier_steps: batches that the classifier is trained on.
+        epochs: of the generative model.
+        every: epochs between validations.
+        budget: samples per validation and metric.
+        batch_size: samples per pull.
+        truth: samples per arm for the check.
+        repeats: of the comparison with uniform evaluation.
+    """
+
+    classifier_steps: int = 600
+    epochs: int = 240
+    every: int = 30
+    budget: int = 400
+    batch_size: int = 10
+    truth: int = 10_000
+    repeats: int = 20
+
+
+FULL = Scale()
+FAST = Scale(classifier_steps=60, epochs=6, every=3, budget=80, truth=400, repeats=2)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Parse the command line, run the demo, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="tm-bandit demo", description="The whole story offline, in minutes.")
+    parser.add_argument("--out", type=Path, default=Path("tm_bandit_demo"), help="folder for what the demo makes")
+    parser.add_argument("--seed", type=int, default=0, help="seed of everything random")
+    parser.add_argument(
+        "--fast", action="store_true", help="seconds instead of minutes, and no more than a sign of life"
+    )
+    parsed = parser.parse_args(args)
+    run(parsed.out, seed=parsed.seed, scale=FAST if parsed.fast else FULL)
+    return 0
+
+
+def run(out: Path, seed: int = 0, scale: Scale = FULL) -> dict[str, Any]:
+    """Train, select, check against the truth, and write the files.
+
+    Args:
+        out: folder for what is made.
+        seed: seed of everything random.
+        scale: how long it takes.
+
+    Returns:
+        The figures that are printed and written to ``figures.json``.
+    """
+    start = time.perf_counter()
+    out.mkdir(parents=True, exist_ok=True)
+    say = functools.partial(_say, start)
+
+    data = DigitsData(seed=seed)
+    classifier = train_classifier(data.digits, seed=seed, steps=scale.classifier_steps)
+    accuracy = classifier.accuracy(data.digits.test_images, data.digits.test_labels)
+    say(f"1/4 classifier trained: it is right about {accuracy:.1%} of {len(data.digits.test_labels)} held-out digits")
+
+    say(f"2/4 training a flow-matching model for {scale.epochs} epochs, two callbacks choose among its checkpoints")
+    reference = ReferenceStatistics.from_features(classifier(data.digits.images))
+    by_fid, by_is = train(out, data, classifier, reference, seed, scale)
+    for callback, title in ((by_fid, "FID"), (by_is, "Inception Score")):
+        print(f"\nChosen by {title}:\n\n{callback.result}\n", flush=True)
+
+    names = [row["arm"] for row in by_fid.result.arms]
+    say(f"3/4 the truth: {scale.truth:,} samples from each of {len(names)} arms")
+    truths = measure_all(out / "fid", names, classifier, reference, scale.truth, seed)
+    figures = compare(by_fid.result, by_is.result, truths, reference, scale) | {"classifier_accuracy": accuracy}
+    print("\n" + tell(figures, truths) + "\n", flush=True)
+
+    files = write_files(out, by_fid, by_is, truths, figures, seed)
+    say("4/4 done. Files:\n" + "\n".join(f"    {path}" for path in files))
+    return figures
+
+
+def train(
+    out: Path, data: DigitsData, classifier: DigitClassifier, reference: ReferenceStatistics, seed: int, scale: Scale
+) -> tuple[BanditCheckpoint, BanditCheckpoint]:
+    """Train the generative model with a callback for each metric; every checkpoint is kept for the check."""
+    arms = 2 * (scale.epochs // scale.every)
+    common: dict[str, Any] = {
+        "budget": scale.budget,
+        "batch_size": scale.batch_size,
+        "max_arms": arms,
+        "seed": seed,
+    }
+    fid = OptimisticFID(feature=classifier, reference=reference, normalize=True)
+    inception = OptimisticIS(feature=Probabilities(classifier), normalize=True)
+    by_fid = BanditCheckpoint(metric=fid, key="fid", dirpath=out / "fid", **common)
+    by_is = BanditCheckpoint(metric=inception, key="is", dirpath=out / "is", **common)
+    with _quiet(), torch.random.fork_rng(devices=[]):
+        pl.seed_everything(seed, verbose=False)
+        trainer = pl.Trainer(
+            max_epochs=scale.epochs,
+            check_val_every_n_epoch=scale.every,
+            callbacks=[EMAWeightAveraging(decay=0.995), by_fid, by_is],
+            accelerator="cpu",
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            num_sanity_val_steps=0,
+        )
+        trainer.fit(DigitFlow(lr=3e-3, cycle=550), data)
+    return by_fid, by_is
+
+
+def measure_all(
+    folder: Path, names: Sequence[str], classifier: DigitClassifier, reference: ReferenceStatistics, num: int, seed: int
+) -> dict[str, check.Truth]:
+    """Score every arm by many samples; their seeds have nothing to do with those of the selection."""
+    truths = {}
+    for index, name in enumerate(names):
+        draw = _sampler(folder / f"{name}.ckpt")
+        truths[name] = check.measure(
+            draw, classifier, Probabilities(classifier), reference, num, seed=1_000_003 * (seed + 1) + index
+        )
+    return truths
+
+
+def compare(
+    fid: SelectionResult,
+    inception: SelectionResult,
+    truths: dict[str, check.Truth],
+    reference: ReferenceStatistics,
+    scale: Scale,
+) -> dict[str, Any]:
+    """Measure how the selection did, and what uniform evaluation needs to be right as often."""
+    spent, arms = fid.total_samples, len(truths)
+    share = check.bandit_share(truths, reference, spent, scale.batch_size, scale.repeats)
+    sizes = [int(25 * 2 ** (k / 2)) for k in range(1, 18) if 25 * 2 ** (k / 2) <= scale.truth / 2]
+    best = min(truths, key=lambda name: truths[name].fid)
+    best_is = max(truths, key=lambda name: truths[name].inception_score)
+    return {
+        "arms": arms,
+        "chosen_by_fid": fid.best,
+        "chosen_fid": truths[str(fid.best)].fid,
+        "best_by_fid": best,
+        "best_fid": truths[best].fid,
+        "stderr": truths[best].stderr,
+        "last_fid": truths[list(truths)[-2]].fid,
+        "samples_fid": spent,
+        "chosen_by_is": inception.best,
+        "chosen_is": truths[str(inception.best)].inception_score,
+        "best_by_is": best_is,
+        "best_is": truths[best_is].inception_score,
+        "samples_is": inception.total_samples,
+        "bandit_share": share,
+        "uniform_share": check.uniform_share(truths, reference, max(2, spent // arms), scale.repeats),
+        "uniform_need": check.uniform_need(truths, reference, share, scale.repeats, sizes),
+        "uniform_most": sizes[-1] * arms if sizes else 0,
+        "repeats": scale.repeats,
+        "true_samples": scale.truth,
+    }
+
+
+def tell(figures: dict[str, Any], truths: dict[str, check.Truth]) -> str:
+    """Put the figures into words."""
+    f = figures
+    chosen = {f["chosen_by_fid"]: "chosen by FID", f["chosen_by_is"]: "chosen by IS"}
+    if len(chosen) == 1:
+        chosen[f["chosen_by_fid"]] = "chosen by FID and by IS"
+    lines = [f"{'arm':14} {'true FID':>9} {'true IS':>8}"]
+    for name, truth in sorted(truths.items(), key=lambda item: item[1].fid):
+        lines.append(f"{name:14} {truth.fid:9.2f} {truth.inception_score:8.3f}  {chosen.get(name, '')}".rstrip())
+    need = f"and with {f['uniform_most']:,} samples it is still right less often."
+    if f["uniform_need"]:
+        ratio = f["uniform_need"] / f["samples_fid"]
+        need = f"and to be right as often it needs {f['uniform_need']:,} samples, {ratio:.1f} times as many."
+    lines += [
+        "",
+        f"FID: {f['chosen_by_fid']} was chosen, its true FID is {f['chosen_fid']:.2f}.",
+        f"     The best is {f['best_by_fid']} with {f['best_fid']:.2f} +- {f['stderr']:.2f}; the last weights "
+        f"have {f['last_fid']:.2f}.",
+        f"IS:  {f['chosen_by_is']} was chosen, its true IS is {f['chosen_is']:.3f}.",
+        f"     The best is {f['best_by_is']} with {f['best_is']:.3f}.",
+        "",
+        f"The selection by FID drew {f['samples_fid']:,} samples for {f['arms']} arms. Repeated {f['repeats']} times "
+        f"with other samples,",
+        f"it picks an arm within 2 % of the best FID in {f['bandit_share']:.0%} of the runs. Uniform evaluation by the "
+        "plain FID",
+        f"does so in {f['uniform_share']:.0%} of the runs with as many samples,",
+        need,
+    ]
+    return "\n".join(lines)
+
+
+def write_files(
+    out: Path,
+    by_fid: BanditCheckpoint,
+    by_is: BanditCheckpoint,
+    truths: dict[str, check.Truth],
+    figures: dict[str, Any],
+    seed: int,
+) -> list[Path]:
+    """Write the picture, the reports and the figures; return the paths, the most interesting first."""
+    worst = max(truths, key=lambda name: truths[name].fid)
+    images = {
+        name: _sampler(out / "fid" / f"{name}.ckpt")(48, torch.Generator().manual_seed(seed))
+        for name in (str(by_fid.best_arm), worst)
+    }
+    best = str(by_fid.best_arm)
+    true_fid = {name: truth.fid for name, truth in truths.items()}
+    draw_picture(out / "demo.png", by_fid.result, true_fid, (best, images[best]), (worst, images[worst]))
+    (out / "report_fid.html").write_text(render_html(by_fid.result), encoding="utf-8")
+    (out / "report_is.html").write_text(render_html(by_is.result), encoding="utf-8")
+    scores = {name: {"fid": t.fid, "stderr": t.stderr, "is": t.inception_score} for name, t in truths.items()}
+    (out / "figures.json").write_text(json.dumps(figures | {"truth": scores}, indent=2), encoding="utf-8")
+    (out / "table.md").write_text(by_fid.result.to_markdown(), encoding="utf-8")
+    made = [out / name for name in ("demo.png", "report_fid.html", "report_is.html", "table.md", "figures.json")]
+    return [*made, Path(by_fid.best_model_path), Path(by_is.best_model_path)]
+
+
+def _sampler(path: Path) -> Any:
+    model = DigitFlow.load_from_checkpoint(path, map_location="cpu").eval()
+
+    def draw(num_samples: int, generator: torch.Generator) -> Tensor:
+        return model.sample(num_samples, generator=generator)
+
+    return draw
+
+
+def _say(start: float, text: str) -> None:
+    print(f"[{time.perf_counter() - start:5.1f} s] {text}", flush=True)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence what Lightning says about devices, workers and its cloud; the callback's own lines are printed."""
+    logger = logging.getLogger("lightning.pytorch")
+    filters = [logging.Filter("lightning.pytorch.callbacks")]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=pl.utilities.warnings.PossibleUserWarning)
+        for item in filters:
+            logger.addFilter(item)
+        try:
+            yield
+        finally:
+            for item in filters:
+                logger.removeFilter(item)
