@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 
 from tm_bandit._device import as_float64, exact_device
 from tm_bandit._exceptions import InputError
-from tm_bandit._files import atomic_write
+from tm_bandit._statistics import StoredStatistics, read_statistics, write_statistics
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor, resolve
 from tm_bandit.functional.frechet import clean_eigenvalues, symmetrised
 from tm_bandit.functional.moments import Moments, add_rows_, covariance, moments_from_rows
@@ -149,10 +148,10 @@ class ReferenceStatistics:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], extractor: str | None = None) -> ReferenceStatistics:
-        """Read statistics from a ``.npz`` file with ``mu`` and ``sigma``.
+        """Read statistics from a ``.npz`` or ``.pt`` file with ``mu`` and ``sigma``.
 
-        Files of pytorch-fid, clean-fid and guided-diffusion load too; they know neither the number of samples nor the
-        extractor.
+        Files of pytorch-fid, clean-fid and guided-diffusion (``.npz``) and of torch-fidelity's cache (``.pt``) load
+        too; they know neither the number of samples nor the extractor.
 
         Args:
             path: the file.
@@ -161,46 +160,26 @@ class ReferenceStatistics:
         Raises:
             InputError: if there is no such file, or it holds no statistics.
         """
-        file = Path(path)
+        stored = read_statistics(Path(path))
         try:
-            with np.load(file, allow_pickle=False) as stored:
-                keys = list(stored.files) if isinstance(stored, np.lib.npyio.NpzFile) else []
-                if not {"mu", "sigma"} <= set(keys):
-                    raise InputError(
-                        f"Expected arrays `mu` and `sigma` in {file}, but got {keys or 'a plain array'}; make a "
-                        "reference file with `ReferenceStatistics.from_images(...).save(path)`."
-                    )
-                mean, sigma = stored["mu"], stored["sigma"]
-                count = int(stored["num_samples"]) if "num_samples" in keys else None
-                name = str(stored["extractor"]) if "extractor" in keys else None
-        except FileNotFoundError as error:
-            raise InputError(f"Expected a reference file, but there is none at {file}.") from error
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(
-                f"Expected a .npz file with `mu` and `sigma`, but could not read {file}: {error}"
-            ) from error
-        return cls(np.atleast_1d(mean), np.atleast_2d(sigma), count, name or extractor)
+            return cls(stored.mean, stored.covariance, stored.num_samples, stored.extractor or extractor)
+        except InputError as error:
+            raise InputError(f"{error} (in {path})") from error
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the statistics to a ``.npz`` file that other FID tools read as well.
+        """Write the statistics to a file that other FID tools read as well.
 
         Args:
-            path: the file; ``.npz`` is appended if it is missing.
+            path: the file; one that ends in ``.pt`` is for torch-fidelity, else ``.npz`` is appended if it is missing.
 
         Returns:
             The path that was written.
         """
         target = Path(path)
-        target = target if target.suffix == ".npz" else target.with_name(target.name + ".npz")
-        arrays = {"mu": self.mean.cpu().numpy(), "sigma": self.covariance.cpu().numpy()}
-        if self.num_samples is not None:
-            arrays["num_samples"] = np.asarray(self.num_samples)
-        if self.extractor is not None:
-            arrays["extractor"] = np.asarray(self.extractor)
-        with atomic_write(target) as temporary, temporary.open("wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
+        if target.suffix.lower() not in (".npz", ".pt"):
+            target = target.with_name(target.name + ".npz")
+        mean, sigma = self.mean.cpu().numpy(), self.covariance.cpu().numpy()
+        write_statistics(target, StoredStatistics(mean, sigma, self.num_samples, self.extractor))
         return target
 
     @property

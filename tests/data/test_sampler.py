@@ -61,7 +61,7 @@ def test_unreadable_samples_stop_the_draw_or_are_left_out(replacement):
     lenient = SourceSampler(source, "a", replacement=replacement, skip_unreadable=True)
     rows = set(lenient(60, generator=generator)[:, 0].tolist())
     assert rows == {0.0, 2.0, 3.0, 5.0, 6.0, 7.0}
-    assert sorted(lenient.unreadable) == ["rows.npy[1]", "rows.npy[4]"]
+    assert sorted(lenient.left_out) == ["rows.npy[1]", "rows.npy[4]"]
 
 
 def test_nothing_readable_ends_with_replacement_too():

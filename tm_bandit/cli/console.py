@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
 from types import TracebackType
 
 
@@ -66,22 +65,3 @@ class Progress:
     def _print(self, detail: str = "") -> None:
         self._last = time.monotonic()
         note(f"{self._label}: {self._done:,} of {self._total:,} {self._unit}" + (f", {detail}" if detail else ""))
-
-
-def format_table(rows: Sequence[Sequence[str]]) -> str:
-    """Align a table for a terminal; the first row is its head and the first column is set to the left.
-
-    Example:
-        >>> print(format_table([["arm", "n"], ["a", "5"], ["long", "12345"]]))
-        arm       n
-        ----  -----
-        a         5
-        long  12345
-    """
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = []
-    for row in [rows[0], ["-" * width for width in widths], *rows[1:]]:
-        padded = zip(row, widths, strict=True)
-        cells = [cell.rjust(width) if at else cell.ljust(width) for at, (cell, width) in enumerate(padded)]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)

@@ -6,7 +6,8 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from tm_bandit._exceptions import BanditError, InputError, WeightsError
 from tm_bandit.cli.parser import build_parser
@@ -21,10 +22,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: the arguments after the command's name; those of the process if left out.
     """
-    parser = build_parser()
-    arguments = parser.parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    # The demo has options of its own, which this parser need not know.
+    arguments = argparse.Namespace(command="demo", rest=words[1:]) if words[:1] == ["demo"] else None
     try:
-        return _run(arguments)
+        return _run(arguments or build_parser().parse_args(words))
     except (InputError, WeightsError) as error:
         _complain(error)
         return BAD_INPUT
@@ -40,15 +42,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Load the sub-command only now: ``--help`` and typing errors should not wait for torch."""
-    # Arms and networks named package:attribute are looked for where the user stands, as `python -m` does.
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    """Run a sub-command. It is loaded only now: ``--help`` and typing errors should not wait for torch."""
+    if arguments.command == "demo":
+        from tm_bandit.demo import main as demo
+
+        return demo(arguments.rest)
     command = importlib.import_module(f"tm_bandit.cli.{arguments.command}")
-    code: int = command.run(arguments)
+    with _importing_from_here():
+        code: int = command.run(arguments)
     sys.stdout.flush()
     return code
+
+
+@contextmanager
+def _importing_from_here() -> Iterator[None]:
+    """Look for arms and networks named ``package:attribute`` where the user stands, as ``python -m`` does."""
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        if here in sys.path:
+            sys.path.remove(here)
 
 
 def _complain(error: Exception) -> None:

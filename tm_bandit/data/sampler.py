@@ -20,7 +20,7 @@ class SourceSampler:
         seed: the run's seed.
         replacement: draw each time from all samples; the source is then never used up, but repeated samples add no
             information and the confidence bounds are too narrow.
-        skip_unreadable: go on with the next sample when one cannot be read; ``unreadable`` lists what was left out.
+        skip_unreadable: go on with the next sample when one cannot be read; ``left_out`` lists what could not.
 
     Example:
         >>> import numpy as np
@@ -41,7 +41,7 @@ class SourceSampler:
         self.source = source
         self.replacement = replacement
         self.skip_unreadable = skip_unreadable
-        self.unreadable: list[str] = []
+        self._unreadable: list[str] = []
         digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
         deck = torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
         self._order = torch.randperm(len(source), generator=deck).tolist()
@@ -51,6 +51,11 @@ class SourceSampler:
     def remaining(self) -> int | None:
         """How many samples can still be drawn; ``None`` if that is unlimited."""
         return None if self.replacement else len(self._order) - self._position
+
+    @property
+    def left_out(self) -> list[str]:
+        """What could not be read, when the source was opened and since."""
+        return [*map(str, self.source.unreadable), *self._unreadable]
 
     def __call__(self, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
         """Read up to ``num_samples`` samples; fewer come back only when the source is nearly used up.
@@ -83,7 +88,7 @@ class SourceSampler:
 
     def _leave_out(self, index: int) -> None:
         """Remember an unreadable sample; with replacement it also leaves the deck, lest it come up for ever."""
-        self.unreadable.append(self.source.describe(index))
+        self._unreadable.append(self.source.describe(index))
         if self.replacement:
             self._order.remove(index)
             if not self._order:

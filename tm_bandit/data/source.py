@@ -16,11 +16,13 @@ class SampleSource(ABC):
     """Samples that exist already: counted without being read, and read one by one when they are asked for.
 
     Args:
-        path: the folder or file that the samples come from; error messages name it.
+        path: the folder or file that the samples come from; error messages name it. ``unreadable`` lists the files
+            in it that were left out when it was opened.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self.unreadable: list[Path] = []
 
     @property
     @abstractmethod

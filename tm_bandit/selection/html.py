@@ -129,7 +129,7 @@ _PAGE = """<!doctype html>
 
 def _facts(result: SelectionResult) -> str:
     facts = [
-        (_number(result.best_score), f"{result.metric} of the best arm"),
+        (_number(result.best_score), f"{_unit(result)} of the best arm"),
         (f"{result.total_samples:,}", f"samples drawn from {len(result.arms)} arms"),
     ]
     if result.uniform_cost > 0:
@@ -142,10 +142,10 @@ def _facts(result: SelectionResult) -> str:
 
 def _bounds(result: SelectionResult, rows: Sequence[dict[str, Any]], styles: dict[str, str]) -> str:
     series = [_series(result.history, row["arm"], styles[row["arm"]]) for row in rows]
-    chart = interval_chart(series, result.total_samples, result.metric)
+    chart = interval_chart(series, result.total_samples, _unit(result))
     better = "higher" if result.higher_is_better else "lower"
     return _section(
-        "Bounds over time", f"Debiased {result.metric} and its interval per arm; {better} is better.", chart
+        "Bounds over time", f"Debiased {_unit(result)} and its interval per arm; {better} is better.", chart
     )
 
 
@@ -196,7 +196,7 @@ def _table(result: SelectionResult, rows: Sequence[dict[str, Any]], styles: dict
         )
     titles = "".join(f"<th>{name}</th>" for name in head)
     body = f"<table><thead><tr>{titles}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
-    return _section("All arms", f"Scores are {result.metric}; estimates of arms with few samples are biased.", body)
+    return _section("All arms", f"Scores are {_unit(result)}; estimates of arms with few samples are biased.", body)
 
 
 def _retired(result: SelectionResult) -> str:
@@ -214,6 +214,11 @@ def _settings(result: SelectionResult) -> str:
 
 def _section(title: str, text: str, body: str) -> str:
     return f"<section><h2>{escape(title)}</h2>" + (f"<p>{escape(text)}</p>" if text else "") + f"{body}</section>"
+
+
+def _unit(result: SelectionResult) -> str:
+    """Name the score as people know it: the metric's class without its adjective."""
+    return result.metric.removeprefix("Optimistic")
 
 
 def _number(value: float) -> str:

@@ -1,0 +1,95 @@
+"""A folder with everything a user might have lying around: pictures, arrays, a network and samplers."""
+
+import textwrap
+
+import numpy as np
+import pytest
+
+from tests.cli.parts import Outcome, pictures, pooled, save_pictures
+from tm_bandit.cli import main
+
+MODULE = """
+import torch
+from torch import nn
+
+embedded = []
+
+def pool(images):
+    embedded.append(len(images))
+    return nn.functional.adaptive_avg_pool2d(images.double() / 255, 2).flatten(1)
+
+class Pool(nn.Module):
+    num_features = 12
+    def forward(self, images):
+        return pool(images)
+
+class NeedsArguments(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+
+def classes(images):
+    return 3 * pool(images)
+
+def good(num_samples, generator):
+    noise = torch.randn(num_samples, 3, 8, 8, generator=generator)
+    return (125 + 40 * noise).clamp(0, 255).byte()
+
+def bad(num_samples):
+    return (190 + 40 * torch.randn(num_samples, 3, 8, 8)).clamp(0, 255).byte()
+
+def features(num_samples, generator):
+    return pool(good(num_samples, generator))
+
+def failing(num_samples):
+    raise OSError("the disk is gone")
+
+number = 3
+"""
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory):
+    """The read-only part: made once."""
+    root = tmp_path_factory.mktemp("library")
+    save_pictures(root / "real", pictures(0, 300, 0))
+    for seed, (name, shift) in enumerate({"near": 4, "mid": 25, "far": 60}.items(), start=1):
+        images = pictures(seed, 150, shift)
+        save_pictures(root / name, images)
+        np.savez(root / f"{name}.npz", images)
+        np.save(root / f"{name}.npy", pooled(images))
+    save_pictures(root / "few", pictures(9, 30, 25))
+    np.save(root / "real.npy", pooled(pictures(0, 300, 0)))
+    np.savez(root / "real_images.npz", pictures(0, 300, 0))
+    (root / "cli_parts.py").write_text(textwrap.dedent(MODULE))
+    return root
+
+
+@pytest.fixture
+def here(library, tmp_path, monkeypatch):
+    """An empty working directory in which the library is at hand."""
+    for entry in library.iterdir():
+        (tmp_path / entry.name).symlink_to(entry)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(here, capsys):
+    """Run a command in this process."""
+
+    def call(*words):
+        try:
+            code = main([str(word) for text in words for word in (text.split() if isinstance(text, str) else [text])])
+        except SystemExit as leave:
+            code = leave.code
+        captured = capsys.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def reference(run):
+    """A reference file that fits the network."""
+    assert run("stats real -o ref.npz --feature cli_parts:pool --workers 0").code == 0
+    return "ref.npz"

@@ -1,0 +1,106 @@
+"""From ``--arm NAME=PATH`` to something that can be pulled."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tm_bandit._exceptions import InputError
+from tm_bandit.cli.console import note, plural
+from tm_bandit.cli.specs import ArmSpec, import_reference, is_python_reference
+from tm_bandit.data import SourceSampler, open_source
+
+
+def open_arms(arguments: argparse.Namespace, specs: Sequence[ArmSpec]) -> dict[str, Any]:
+    """Open every arm: a :class:`~tm_bandit.data.SourceSampler` for folders and files, else a function.
+
+    Nothing is decoded yet, but whatever can be told to be wrong without that is refused here.
+
+    Args:
+        arguments: the parsed command line.
+        specs: the arms.
+
+    Raises:
+        InputError: if an arm cannot be used.
+    """
+    checkpoints = {spec.name: Path(spec.place) for spec in specs if spec.place.endswith(".ckpt")}
+    arms: dict[str, Any] = {}
+    for spec in specs:
+        if spec.name in checkpoints:
+            arms[spec.name] = None  # filled in below; the place keeps the order of the command line
+        elif is_python_reference(spec.place) and not Path(spec.place).exists():
+            arms[spec.name] = _open_function(spec)
+        else:
+            arms[spec.name] = _open_samples(arguments, spec)
+    if checkpoints:
+        arms.update(_open_checkpoints(arguments, checkpoints))
+    elif arguments.module is not None:
+        raise InputError(f"Expected .ckpt arms for --module {arguments.module}, but got none; leave --module out.")
+    return arms
+
+
+def check_supply(arms: dict[str, Any], budget: int, burn_in: int, quiet: bool) -> None:
+    """Refuse arms with too few samples to start with, and say which ones may run out.
+
+    Args:
+        arms: the arms.
+        budget: samples that may be drawn in all.
+        burn_in: samples that every arm must provide.
+        quiet: say nothing.
+
+    Raises:
+        InputError: if an arm has fewer samples than the burn-in.
+    """
+    finite = {name: arm for name, arm in arms.items() if isinstance(arm, SourceSampler) and arm.remaining is not None}
+    for arm in finite.values():
+        if arm.remaining is not None and arm.remaining < burn_in:
+            raise InputError(
+                f"Expected at least {burn_in} samples in {arm.source.path}, but got {arm.remaining}; "
+                "add samples, lower --burn-in or --batch-size, or pass --replacement."
+            )
+    short = [f"{name} ({arm.remaining:,})" for name, arm in finite.items() if (arm.remaining or 0) < budget]
+    if short and not quiet:
+        note(
+            f"fewer samples than the budget of {budget:,}: {', '.join(short)}; an arm that runs out stays in the "
+            "comparison but is not drawn from again (--replacement draws samples more than once)"
+        )
+
+
+def report_unreadable(arms: dict[str, Any]) -> None:
+    """Say how many samples were left out because they could not be read."""
+    for name, arm in arms.items():
+        if isinstance(arm, SourceSampler) and (left_out := arm.left_out):
+            note(f"arm {name}: left out {plural(len(left_out), 'unreadable file')}, the first: {left_out[0]}")
+
+
+def _open_samples(arguments: argparse.Namespace, spec: ArmSpec) -> SourceSampler:
+    source = open_source(
+        spec.place, key=arguments.key, resize=arguments.resize, skip_unreadable=arguments.skip_unreadable
+    )
+    return SourceSampler(source, spec.name, arguments.seed, arguments.replacement, arguments.skip_unreadable)
+
+
+def _open_function(spec: ArmSpec) -> Any:
+    function = import_reference(spec.place)
+    if not callable(function):
+        raise InputError(f"Expected {spec.place} to be a function, but got {type(function).__name__}; see --help.")
+    return function
+
+
+def _open_checkpoints(arguments: argparse.Namespace, files: dict[str, Path]) -> dict[str, Any]:
+    if arguments.module is None:
+        first = next(iter(files.values()))
+        raise InputError(
+            f"Expected --module PACKAGE:CLASS for {first}, but got none; name the LightningModule's class."
+        )
+    for path in files.values():
+        if not path.is_file():
+            raise InputError(f"Expected a checkpoint, but there is none at {path}; check --arm.")
+    module_class = import_reference(arguments.module)
+    if not isinstance(module_class, type):
+        raise InputError(f"Expected --module {arguments.module} to be a class, but got {type(module_class).__name__}.")
+    from tm_bandit.selection.checkpoints import checkpoint_samplers
+
+    return checkpoint_samplers(files, module_class)

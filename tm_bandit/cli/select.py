@@ -1,0 +1,152 @@
+"""``tm-bandit select``: which of these models is the best?"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tm_bandit import ModelSelector, OptimisticFID, OptimisticIS, ReferenceStatistics
+from tm_bandit._exceptions import ArmError, InputError
+from tm_bandit.cli.arms import check_supply, open_arms, report_unreadable
+from tm_bandit.cli.console import Progress, note
+from tm_bandit.cli.network import make_extractor
+from tm_bandit.cli.outputs import check_outputs, write_outputs
+from tm_bandit.cli.specs import parse_arms
+from tm_bandit.data import SourceSampler
+from tm_bandit.extractors import NO_EXTRACTOR
+from tm_bandit.metrics.base import OptimisticMetric
+from tm_bandit.selection.result import SelectionResult
+from tm_bandit.selection.sampling import takes_generator
+
+_EMBED = 50  # samples that go through the network at once
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Pull arms until the budget is spent or the verdict is in, then show and write the result."""
+    check_outputs(plot=arguments.plot, html=arguments.html, json=arguments.json)
+    specs = parse_arms(arguments.arm)
+    if len(specs) < 2:
+        raise InputError(f"Expected at least two arms to choose from, but got {specs[0].name!r} alone; add --arm.")
+    reference = _load_reference(arguments)
+    arms = open_arms(arguments, specs)
+    metric = _make_metric(arguments, arms, reference)
+    selector = ModelSelector(
+        metric,
+        {name: _Embedded(arm, metric) for name, arm in arms.items()},
+        arguments.policy,
+        batch_size=arguments.batch_size,
+        budget=arguments.budget,
+        burn_in=arguments.burn_in,
+        seed=arguments.seed,
+        stop=arguments.stop,
+        goal=arguments.goal,
+        epsilon=arguments.epsilon,
+        samples="features",
+    )
+    check_supply(arms, arguments.budget, selector.burn_in, arguments.quiet)
+    result = _pull(selector, arms, arguments.quiet)
+    report_unreadable(arms)
+    for name, reason in result.retired.items():
+        note(f"arm {name} was taken out: {' '.join(reason.split())}")
+    write_outputs(result, plot=arguments.plot, html=arguments.html, json=arguments.json)
+    if result.stopped_by == "interrupt":
+        note("interrupted; this is what is known so far")
+        return 1
+    return 0
+
+
+class _Embedded:
+    """An arm as a sampler of rows: whatever it draws goes through the feature network, unless it is features already.
+
+    Args:
+        arm: a sampler of images or features.
+        metric: holds the feature network.
+    """
+
+    def __init__(self, arm: Any, metric: OptimisticMetric) -> None:
+        self._arm = arm
+        self._metric = metric
+        self._with_generator = takes_generator(arm)
+
+    def __call__(self, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
+        """Draw samples and embed them, a part at a time so that a large batch fits into memory."""
+        samples: Tensor
+        samples = self._arm(num_samples, generator=generator) if self._with_generator else self._arm(num_samples)
+        if not isinstance(samples, Tensor) or samples.ndim == 2:
+            return samples  # features; anything but a tensor is refused by whoever called
+        return torch.cat([self._metric.extract(part) for part in torch.split(samples, _EMBED)])
+
+
+def _load_reference(arguments: argparse.Namespace) -> ReferenceStatistics | None:
+    if arguments.metric == "is":
+        if arguments.reference is not None:
+            raise InputError("Expected no --reference for --metric is, but got one; the Inception Score needs none.")
+        return None
+    if arguments.reference is None:
+        raise InputError("Expected --reference FILE for --metric fid, but got none; make one with `tm-bandit stats`.")
+    return ReferenceStatistics.load(arguments.reference)
+
+
+def _make_metric(
+    arguments: argparse.Namespace, arms: dict[str, Any], reference: ReferenceStatistics | None
+) -> OptimisticMetric:
+    """Build the metric; without ``--feature`` the usual Inception layer, unless every arm consists of features."""
+    needs_network = any(not (isinstance(arm, SourceSampler) and arm.source.is_features) for arm in arms.values())
+    usual: str | int = 2048 if arguments.metric == "fid" else "logits_unbiased"
+    extractor = make_extractor(arguments, usual if needs_network else NO_EXTRACTOR)
+    if extractor.name == NO_EXTRACTOR:
+        images = next((a for a in arms.values() if isinstance(a, SourceSampler) and not a.source.is_features), None)
+        if images is not None:
+            raise InputError(f"Expected features for --feature none, but got images in {images.source.path}.")
+    shared: dict[str, Any] = {"bound": arguments.bound, "delta": arguments.delta}
+    if arguments.metric == "is":
+        return OptimisticIS(extractor, **shared)
+    try:
+        return OptimisticFID(extractor, reference=reference, **shared)
+    except InputError as error:
+        raise InputError(f"{error} (the reference is {arguments.reference})") from error
+
+
+def _pull(selector: ModelSelector, arms: dict[str, Any], quiet: bool) -> SelectionResult:
+    """Pull until the selector has had enough; Ctrl-C ends the run with what is known."""
+    interrupted = False
+    try:
+        with Progress(selector.budget, "drawing", "samples", quiet=quiet) as progress:
+            while (name := selector.select()) is not None:
+                before = selector.spent
+                if isinstance(arms[name], SourceSampler):
+                    _pull_samples(selector, name, arms[name])
+                else:
+                    selector.step()
+                progress.advance(selector.spent - before, f"best so far: {selector.best or '-'}")
+    except KeyboardInterrupt:
+        interrupted = True
+    result = selector.result()
+    return dataclasses.replace(result, stopped_by="interrupt") if interrupted else result
+
+
+def _pull_samples(selector: ModelSelector, name: str, arm: SourceSampler) -> None:
+    """Pull an arm that consists of files: what is wrong with it is wrong input, not a failure of a model.
+
+    Raises:
+        InputError: if a sample cannot be read or used.
+    """
+    generator = torch.Generator().manual_seed(selector.seed_for(name, selector.draws(name)))
+    with torch.no_grad():
+        rows = _Embedded(arm, selector.metric)(selector.batch_size, generator)
+    if len(rows) == selector.batch_size:
+        try:
+            selector.observe(name, rows)
+        except ArmError as error:
+            raise InputError(f"{error} (arm {name}, {arm.source.path})") from error
+    if arm.remaining is not None and arm.remaining < selector.batch_size:
+        if selector.stats(name).num_samples < selector.burn_in:
+            raise InputError(
+                f"Expected at least {selector.burn_in} readable samples in {arm.source.path}, but got fewer; "
+                "add samples, lower --burn-in or --batch-size, or pass --replacement."
+            )
+        selector.hold_arm(name)
