@@ -14,7 +14,6 @@ import torch
 from tm_bandit._exceptions import InputError
 from tm_bandit._files import atomic_write
 
-
 _KEYS = ("mu", "sigma", "num_samples", "extractor")
 
 
