@@ -260,23 +260,29 @@ def damp_witness(fit: FrechetFit, axes: Axes, damping: Tensor) -> FrechetWitness
         axes: the reference.
         damping: one number in (0, 1] per fit, ``(...)``.
     """
+    raw, block, mean, mapped = _damped_parts(fit, damping)
+    k = block.shape[-1]
+    diagonal = 1 - raw.curvature[..., k:]
+    # Tr(S_r T^-1) with the true eigenvalues: a floor there would be a bound on the distance to another reference.
+    factor, failed = torch.linalg.cholesky_ex(block)
+    inverse = torch.cholesky_inverse(factor).diagonal(dim1=-2, dim2=-1)
+    trace = (axes.eigenvalues[:k] * inverse).sum(-1) + (axes.eigenvalues[k:] / diagonal).sum(-1)
+    constant = axes.eigenvalues.sum() - trace - (mapped * mean).sum(-1)
+    # A map that is not numerically positive proves nothing; a score of minus infinity says so.
+    return raw._replace(constant=torch.where((failed == 0) & constant.isfinite(), constant, -math.inf))
+
+
+def _damped_parts(fit: FrechetFit, damping: Tensor) -> tuple[FrechetWitness, Tensor, Tensor, Tensor]:
+    """Return the damped score without its constant, the damped block of the map, the damped mean and its image."""
     k = fit.block.shape[-1]
     eye = torch.eye(k, dtype=fit.block.dtype, device=fit.block.device)
     part = damping[..., None]
-    block = eye + part[..., None] * (fit.block - eye)
-    diagonal = 1 + part * (fit.diagonal - 1)
+    change = part[..., None] * (eye - fit.block)
+    bend = part * (1 - fit.diagonal)
     mean = part * fit.mean
-    # Tr(S_r T^-1) with the true eigenvalues: a floor there would be a bound on the distance to another reference.
-    factor, failed = torch.linalg.cholesky_ex(block)
-    usable = (failed == 0) & torch.isfinite(block).all(-1).all(-1)
-    factor = torch.where(usable[..., None, None], factor, eye)
-    block = torch.where(usable[..., None, None], block, eye)
-    inverse = torch.cholesky_inverse(factor).diagonal(dim1=-2, dim2=-1)
-    trace = (axes.eigenvalues[:k] * inverse).sum(-1) + (axes.eigenvalues[k:] / diagonal).sum(-1)
-    mapped = torch.cat([(block @ mean[..., :k, None]).squeeze(-1), diagonal * mean[..., k:]], -1)
-    constant = axes.eigenvalues.sum() - trace - (mapped * mean).sum(-1)
-    curvature = torch.cat([torch.zeros_like(mean[..., :k]), 1 - diagonal], -1)
-    return FrechetWitness(eye - block, curvature, 2 * mapped, constant)
+    mapped = mean - torch.cat([(change @ mean[..., :k, None]).squeeze(-1), bend * mean[..., k:]], -1)
+    curvature = torch.cat([torch.zeros_like(mean[..., :k]), bend], -1)
+    return FrechetWitness(change, curvature, 2 * mapped, torch.zeros_like(damping)), eye - change, mean, mapped
 
 
 def score_rows(witness: FrechetWitness, rows: Tensor) -> Tensor:
@@ -296,7 +302,7 @@ def score_rows(witness: FrechetWitness, rows: Tensor) -> Tensor:
     return quadratic.double() + rest.double() + witness.constant[..., None]
 
 
-def choose_damping(fit: FrechetFit, axes: Axes, rows: Tensor, use: Tensor, width: float) -> Tensor:
+def choose_damping(fit: FrechetFit, rows: Tensor, use: Tensor, width: float) -> Tensor:
     r"""Choose how much of each fitted witness to keep: the :math:`\lambda` that maximises gain minus width.
 
     .. math:: \lambda = \mathrm{clip}(1 - W s / (2 M), 0.3, 1)
@@ -306,12 +312,11 @@ def choose_damping(fit: FrechetFit, axes: Axes, rows: Tensor, use: Tensor, width
 
     Args:
         fit: the optimal maps, one per leading index ``(...)``.
-        axes: the reference.
         rows: some rows, ``(..., n, d)`` broadcastable against the leading index of ``fit``.
         use: which rows are training rows of which fit, ``(..., n)``, zero or one.
         width: half-width of the confidence sequence for scores of variance one.
     """
-    scores = score_rows(damp_witness(fit, axes, torch.ones_like(fit.predicted)), rows)
+    scores = score_rows(_damped_parts(fit, torch.ones_like(fit.predicted))[0], rows)
     count = use.sum(-1).clamp_min(2)
     mean = (scores * use).sum(-1) / count
     std = (((scores - mean[..., None]) * use).square().sum(-1) / (count - 1)).sqrt()
