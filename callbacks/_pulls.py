@@ -1,0 +1,121 @@
+"""Spending a budget: rank 0 chooses, all ranks draw, the new rows come together, rank 0 counts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from tm_bandit._exceptions import ArmError
+from tm_bandit.callbacks._arms import Arm
+from tm_bandit.callbacks._distributed import Ranks, Share
+from tm_bandit.callbacks._sampling import RowSampler
+from tm_bandit.callbacks._store import ArmStore
+from tm_bandit.callbacks._weights import BorrowedModule, Weights
+from tm_bandit.selection.selector import ModelSelector
+
+if TYPE_CHECKING:
+    from lightning.pytorch import LightningModule, Trainer
+
+    from tm_bandit.callbacks._report import Advance
+
+#: A pull: the name of the arm and the seeds of all chunks.
+Order = tuple[str, list[int]]
+
+
+class PullLoop:
+    """Makes the pulls of one validation; on all ranks.
+
+    Args:
+        rows: draws rows from the module as it is.
+        store: the weights of the arms.
+        arms: the active arms by name.
+        batch_size: rows of a pull.
+        ranks: the processes.
+    """
+
+    def __init__(
+        self, rows: RowSampler, store: ArmStore, arms: Mapping[str, Arm], batch_size: int, ranks: Ranks
+    ) -> None:
+        self.rows = rows
+        self.store = store
+        self.arms = arms
+        self.share = Share(batch_size, rows.chunk_size, ranks.world_size)
+        self.ranks = ranks
+        self._held: tuple[str, Weights] = ("", {})
+
+    def run(
+        self,
+        trainer: Trainer,
+        borrowed: BorrowedModule[LightningModule],
+        selector: ModelSelector | None,
+        pulls: int,
+        retire: Callable[[str, str], None],
+        advance: Advance,
+    ) -> int:
+        """Pull until the budget is spent or the stop rule is met; return the number of samples drawn.
+
+        An arm that fails on any rank is retired, and the others go on.
+
+        Args:
+            trainer: the running Trainer.
+            borrowed: the live module.
+            selector: the statistics, on rank 0.
+            pulls: the most pulls to make.
+            retire: called with an arm and a reason.
+            advance: moves the progress bar.
+        """
+        batch = self.share.batch_size
+        if selector is not None:
+            selector.extend_budget(selector.spent + pulls * batch - selector.budget)
+        drawn = 0
+        while (order := self.ranks.tell(self._next(selector))) is not None:
+            name, seeds = order
+            rows, reason = self._draw(trainer, borrowed, self.arms[name], seeds)
+            if rows is not None and selector is not None:
+                try:
+                    selector.observe(name, rows)
+                except ArmError as error:
+                    reason = str(error)
+            if reason is not None:
+                retire(name, reason)
+                continue
+            drawn += batch
+            advance(batch)
+        return drawn
+
+    def _next(self, selector: ModelSelector | None) -> Order | None:
+        if selector is None or not selector.arms:
+            return None
+        name = selector.select()
+        if name is None:
+            return None
+        chunks = range(self.share.calls * self.ranks.world_size)
+        return name, [selector.seed_for(name, selector.draws(name), chunk) for chunk in chunks]
+
+    def _draw(
+        self, trainer: Trainer, borrowed: BorrowedModule[LightningModule], arm: Arm, seeds: list[int]
+    ) -> tuple[Tensor | None, str | None]:
+        """Return the rows of the pull, or the reason why there are none; the same on all ranks."""
+        rows: Tensor | None = None
+        failure: Exception | None = None
+        try:
+            # Put in anew for every pull: what a sampler changes in the module must not reach the next pull, which may
+            # be drawn by another number of ranks, or after an interruption.
+            borrowed.put(self._weights(arm.weights))
+            chunks = self.share.chunks(self.ranks.rank)
+            parts = [self.rows.rows(trainer, borrowed.module, arm.variant, seeds[chunk]) for chunk in chunks]
+            rows = torch.cat(parts)
+        except Exception as error:  # whatever a sampler raises: training goes on without this arm
+            failure = error
+        reason = self.ranks.first_error(failure)
+        if reason is not None or rows is None:
+            return None, reason
+        return self.share.merge(self.ranks.gather(rows)), None
+
+    def _weights(self, name: str) -> Weights:
+        if self._held[0] != name:
+            self._held = (name, self.store.read(name))
+        return self._held[1]

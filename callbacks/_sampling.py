@@ -1,0 +1,91 @@
+"""From a seed to rows: the user's sampler on the live module, then the metric's feature network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tm_bandit._exceptions import ArmError, InputError
+from tm_bandit.metrics.base import OptimisticMetric
+from tm_bandit.selection.checkpoints import SamplerLike, bind_sampler
+from tm_bandit.selection.sampling import draw
+
+if TYPE_CHECKING:
+    from lightning.pytorch import LightningModule, Trainer
+
+
+class RowSampler:
+    """Draws rows from the live module with whatever weights it holds at the moment.
+
+    Args:
+        sampler: see :func:`~tm_bandit.selection.checkpoints.bind_sampler`.
+        metric: turns samples into rows.
+        variants: keyword arguments of the sampler by variant.
+        chunk_size: samples per call of the sampler, always the same, so that compiled modules compile once.
+    """
+
+    def __init__(
+        self,
+        sampler: SamplerLike,
+        metric: OptimisticMetric,
+        variants: Mapping[str, Mapping[str, Any]],
+        chunk_size: int,
+    ) -> None:
+        self.sampler = sampler
+        self.metric = metric
+        self.variants = variants
+        self.chunk_size = chunk_size
+
+    def check(self, module: LightningModule) -> None:
+        """Raise an ``InputError`` if the module has no method to sample with; nothing is called.
+
+        Args:
+            module: the module that is being trained.
+        """
+        bind_sampler(module, self.sampler, {})
+
+    def rehearse(self, trainer: Trainer, module: LightningModule) -> None:
+        """Draw one chunk of every variant and see whether the metric can use it, before any training time is spent.
+
+        Args:
+            trainer: the running Trainer.
+            module: the module that is being trained.
+
+        Raises:
+            InputError: if a call fails, or if the metric refuses what it returns.
+        """
+        for variant in self.variants:
+            called = f"the sampler, variant {variant!r}," if variant else "the sampler"
+            try:
+                rows = self.rows(trainer, module, variant, seed=0)
+                # Untrained weights may well give values that are not finite; only the kind of output is judged here.
+                self.metric.check_rows(torch.nan_to_num(rows))
+            except (ArmError, InputError) as error:
+                raise InputError(
+                    f"Expected {called} to return {self.chunk_size} samples that {type(self.metric).__name__} can "
+                    f"score, but got this: {error} Repair it before the training, or give another sampler=."
+                ) from error
+
+    def rows(self, trainer: Trainer, module: LightningModule, variant: str, seed: int) -> Tensor:
+        """Return the rows of one chunk.
+
+        Args:
+            trainer: the running Trainer.
+            module: the module with the arm's weights.
+            variant: name of the sampler variant.
+            seed: seed of the chunk.
+
+        Raises:
+            ArmError: if the sampler fails or returns something else than ``chunk_size`` samples.
+            InputError: if the metric cannot turn them into rows.
+        """
+        # A plain call from a hook is not under the Trainer's precision: mixed would be ignored, true would fail.
+        context = trainer.precision_plugin.val_step_context
+        sampler = bind_sampler(module, self.sampler, self.variants[variant], context)
+        samples = draw(sampler, self.chunk_size, seed, module.device, with_generator=True)
+        if samples.is_floating_point() and samples.element_size() < 4:
+            samples = samples.float()  # feature networks are float32, whatever precision the training has
+        return self.metric.extract(samples)

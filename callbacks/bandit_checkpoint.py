@@ -1,0 +1,308 @@
+"""The callback that keeps the best checkpoint: it spends a sampling budget per validation like a bandit."""
+
+from __future__ import annotations
+
+import os
+import re
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, Optional, Union
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor
+from torchmetrics import Metric
+from typing_extensions import override
+
+from tm_bandit._exceptions import InputError
+from tm_bandit.callbacks._arms import check_variants
+from tm_bandit.callbacks._distributed import default_chunk_size, refuse_sharded
+from tm_bandit.callbacks._report import RESULT, log_scalars
+from tm_bandit.callbacks._session import Session, Summary
+from tm_bandit.callbacks._weights import averaging_callback
+from tm_bandit.metrics.base import OptimisticMetric
+from tm_bandit.selection.result import SelectionResult
+from tm_bandit.selection.selector import ModelSelector
+
+_KEY = re.compile(r"[A-Za-z0-9_. -]+(/[A-Za-z0-9_. -]+)*")
+
+
+class BanditCheckpoint(Checkpoint):
+    """Finds the checkpoint that generates best, with few samples.
+
+    Every validation admits the current weights as a new arm (with :class:`~lightning.pytorch.callbacks.WeightAveraging`
+    the averaged ones too, times the sampler's ``variants``) and spends ``budget`` samples on all arms, most of them on
+    the newcomer and on those that may still be the best. Statistics live on from one validation to the next. At most
+    ``max_arms`` remain; the most certain losers go first, their files with them.
+
+    With a fixed seed, training gives bit-identical weights with and without this callback. It is a ``Checkpoint``:
+    Lightning then adds no ``ModelCheckpoint`` of its own, so list one after it if training shall be resumable.
+
+    Logged at every validation: ``{key}/current``, ``{key}/current_is_best``, ``{key}/best``, ``{key}/best_step`` and,
+    for each arm, ``{key}/<arm>/{estimate,lower,upper,n}``. Let a ``ModelCheckpoint`` or an ``EarlyStopping`` monitor
+    ``{key}/current``. An arm that failed logs an infinite score, on which ``EarlyStopping(check_finite=True)`` stops.
+
+    Args:
+        metric: an ``OptimisticFID`` or ``OptimisticIS``; not an attribute of the module. If it has no reference, the
+            real images of the first validation become its reference.
+        sampler: ``None`` calls ``pl_module.sample(n, **variant)``, a string names another method, a callable is called
+            as ``sampler(pl_module, n, generator=generator, **variant)``. Global generators are seeded as well.
+        budget: samples per validation, over all ranks and arms.
+        batch_size: samples per pull.
+        chunk_size: samples per call of the sampler. One rank makes several such calls, several ranks share them, and
+            the samples are the same. ``None`` makes up to four calls per pull.
+        policy: as in :class:`~tm_bandit.ModelSelector`.
+        variants: keyword arguments of the sampler by name, such as ``{"": {}, "cfg3": {"guidance_scale": 3.0}}``; each
+            is an arm of its own.
+        averaged: whether the averaged weights of ``WeightAveraging`` are arms too.
+        max_arms: how many arms stay for the next validation.
+        min_step: validations before this ``global_step`` are passed over.
+        every_n_epochs: only validations of every n-th epoch count.
+        stop: as in :class:`~tm_bandit.ModelSelector`; ``"likely"`` and ``"certified"`` may leave budget unspent.
+        seed: seed of all samples.
+        key: prefix of what is logged, and name of the folder; two such callbacks need two keys.
+        dirpath: folder of the arm files; ``None`` means a folder ``key`` where the logger writes.
+        store: ``"disk"`` keeps every arm as a file; ``"memory"`` keeps them in memory, writes only the best one, and
+            loses the others when training is interrupted.
+        real: where the real images of a validation batch are: an index, a key, or a function ``batch -> images``;
+            ``None`` looks for them.
+        goal: as in :class:`~tm_bandit.ModelSelector`; here the recommendation counts, not the way to it.
+        burn_in: as in :class:`~tm_bandit.ModelSelector`.
+
+    Attributes:
+        best_model_path: file of the best arm; its ``state_dict`` is the arm. Empty before the first validation.
+        best_model_score: debiased score of the best arm.
+        best_arm: its name, such as ``"step400-avg/cfg3"``.
+        result: the :class:`~tm_bandit.selection.SelectionResult` so far.
+
+    Raises:
+        InputError: here or when training starts, if something would not work later.
+
+    Example::
+
+        callback = BanditCheckpoint(metric=OptimisticFID(feature=2048, normalize=True), budget=2000, batch_size=50)
+        trainer = Trainer(callbacks=[callback, ModelCheckpoint(save_last=True)])
+        trainer.fit(model, data)
+        trainer.test(model, data, ckpt_path="best")
+    """
+
+    def __init__(
+        self,
+        metric: Metric,
+        sampler: Union[Callable, str, None] = None,  # type: ignore[type-arg]  # noqa: UP007 - jsonargparse: bare Callable
+        *,
+        budget: int,
+        batch_size: int,
+        chunk_size: Optional[int] = None,  # noqa: UP045
+        policy: str = "ucb",
+        variants: Optional[dict[str, dict[str, Any]]] = None,  # noqa: UP045
+        averaged: bool = True,
+        max_arms: int = 8,
+        min_step: int = 1,
+        every_n_epochs: int = 1,
+        stop: str = "budget",
+        seed: int = 0,
+        key: str = "bandit",
+        dirpath: Optional[Union[str, os.PathLike]] = None,  # type: ignore[type-arg]  # noqa: UP007, UP045
+        store: Literal["disk", "memory"] = "disk",
+        real: Union[Callable, str, int, None] = None,  # type: ignore[type-arg]  # noqa: UP007
+        goal: str = "identify",
+        burn_in: Union[int, Literal["auto"]] = "auto",  # noqa: UP007
+    ) -> None:
+        super().__init__()
+        if not isinstance(metric, OptimisticMetric):
+            raise InputError(
+                f"Expected metric to be an OptimisticFID or OptimisticIS, but got {type(metric).__name__}; "
+                "these are the metrics that have bounds."
+            )
+        counts = {"batch_size": batch_size, "budget": budget, "max_arms": max_arms, "every_n_epochs": every_n_epochs}
+        for name, value in {**counts, "chunk_size": 1 if chunk_size is None else chunk_size}.items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InputError(f"Expected {name} to be an integer >= 1, but got {value!r}; choose another value.")
+        if budget < batch_size:
+            raise InputError(
+                f"Expected a budget of at least one pull of {batch_size} samples, but got {budget}; raise it."
+            )
+        if not isinstance(key, str) or not _KEY.fullmatch(key):
+            raise InputError(f"Expected key to be letters, digits and `_.-/`, but got {key!r}; choose another one.")
+        if store not in ("disk", "memory"):
+            raise InputError(f"Expected store to be 'disk' or 'memory', but got {store!r}; choose one of these.")
+        if dirpath is not None and "://" in os.fspath(dirpath):
+            raise InputError(f"Expected dirpath on a mounted file system, but got {dirpath!r}; use a local folder.")
+        self.metric = metric
+        self.sampler = sampler
+        self.budget = budget
+        self.batch_size = batch_size
+        self.chunk_size = chunk_size or default_chunk_size(batch_size)
+        self.policy = policy
+        self.variants = check_variants(variants)
+        self.averaged = averaged
+        self.max_arms = max_arms
+        self.min_step = min_step
+        self.every_n_epochs = every_n_epochs
+        self.stop = stop
+        self.seed = seed
+        self.key = key
+        self.dirpath = None if dirpath is None else os.fspath(dirpath)
+        self.store = store
+        self.real = real
+        self.goal = goal
+        self.burn_in = burn_in
+        self.new_selector()  # refuses a wrong policy, stop or seed here, not hours later
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop everything that belongs to a training."""
+        self.best_model_path = ""
+        self.best_model_score: Tensor | None = None
+        self.best_arm = ""
+        self._result: SelectionResult | None = None
+        self._values: dict[str, float] = {}
+        self._session: Session | None = None
+        self._saved: dict[str, Any] | None = None
+        self._fitting = False
+        self._owner: tuple[Any, Any] = (lambda: None, lambda: None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy (for a process that is spawned, or by a user) is the same callback before any training.
+        blank = {"_session": None, "_saved": None, "_owner": None}
+        return {**self.__dict__, **blank}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._owner = (lambda: None, lambda: None)
+
+    @property
+    @override
+    def state_key(self) -> str:
+        return self._generate_state_key(key=self.key)
+
+    @property
+    def result(self) -> SelectionResult | None:
+        """The selection so far; read from its file if the training ran in processes that are gone."""
+        if self._result is None and self.best_model_path:
+            path = Path(self.best_model_path).with_name(RESULT)
+            self._result = SelectionResult.from_json(path) if path.exists() else None
+        return self._result
+
+    def new_selector(self) -> ModelSelector:
+        """Return a selector without arms, set up as this callback is."""
+        return ModelSelector(
+            self.metric,
+            policy=self.policy,
+            batch_size=self.batch_size,
+            budget=0,
+            burn_in=self.burn_in,
+            seed=self.seed,
+            stop=self.stop,  # type: ignore[arg-type]
+            goal=self.goal,  # type: ignore[arg-type]
+        )
+
+    @override
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if stage != "fit":
+            return
+        if self not in getattr(trainer, "checkpoint_callbacks", ()):
+            raise InputError(
+                f"Expected a Trainer of `lightning.pytorch`, but got one of {type(trainer).__module__.split('.')[0]}, "
+                "which does not take this callback for a Checkpoint; import Trainer and LightningModule from "
+                "`lightning.pytorch`."
+            )
+        refuse_sharded(trainer)
+        if self._owner[0]() is not trainer or self._owner[1]() is not pl_module:
+            # The arms of another model, or of an earlier training, are nobody's rivals here.
+            if self._session is not None:
+                self._session.close()
+            self._forget()
+            self._owner = (weakref.ref(trainer), weakref.ref(pl_module))
+        self._check_module(trainer, pl_module)
+
+    def _check_module(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        name = type(self.metric).__name__
+        if any(part is self.metric for part in pl_module.modules()):
+            raise InputError(
+                f"Expected {name} in this callback alone, but it is an attribute of {type(pl_module).__name__} as "
+                "well, where Lightning would reset it and save its network with the weights; give each its own."
+            )
+        newcomers = len(self.variants) * (2 if self.averaged and averaging_callback(trainer) is not None else 1)
+        if newcomers > self.max_arms:
+            raise InputError(
+                f"Expected max_arms to hold at least the {newcomers} arms of one validation (weights times variants), "
+                f"but got {self.max_arms}; raise max_arms or list fewer variants."
+            )
+        Session.row_sampler(self).check(pl_module)
+        if not trainer.enable_validation:
+            rank_zero_warn(
+                f"BanditCheckpoint({self.key!r}) works in validations, but this training has none (it needs a "
+                "validation loader, a `validation_step`, and limit_val_batches > 0). A loader of one item and an empty "
+                "`validation_step` are enough."
+            )
+
+    @override
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        saved, self._saved = self._saved, None
+        if self._session is None or saved is not None:
+            self._session = Session(self, trainer, pl_module)
+            self._adopt(self._session.open(saved))
+
+    @override
+    def on_validation_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        if self._session is not None and dataloader_idx == 0 and self._is_training(trainer):
+            self._session.collect(batch)
+
+    @override
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._session is None or not self._is_training(trainer):
+            return
+        self._session.finish_reference()
+        if self._is_due(trainer):
+            self._adopt(self._session.evaluate())
+        # Also when this validation is passed over: a key that is not logged again keeps its old value unseen.
+        log_scalars(pl_module, self.key, self._values)
+
+    @override
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._session is not None:
+            self._session.publish()
+
+    @override
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        # `trainer.test(ckpt_path=...)` loads callback states too; that must not replace what the training found.
+        self._fitting = trainer.state.fn == TrainerFn.FITTING
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self._session is None else self._session.state_dict()
+
+    @override
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if self._fitting and state_dict:
+            self._saved = state_dict
+
+    def _is_training(self, trainer: Trainer) -> bool:
+        return trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking
+
+    def _is_due(self, trainer: Trainer) -> bool:
+        assert self._session is not None
+        step = trainer.global_step
+        # With gradient accumulation, a second validation may see the very same weights.
+        return (
+            step >= self.min_step
+            and step != self._session.done_step
+            and (trainer.current_epoch + 1) % self.every_n_epochs == 0
+        )
+
+    def _adopt(self, summary: Summary | None) -> None:
+        if summary is None:
+            return
+        self._values = summary.values
+        self._result = SelectionResult.from_json(summary.result) if summary.result else None
+        self.best_arm = summary.best_arm
+        self.best_model_path = summary.best_path
+        self.best_model_score = None if summary.score is None else torch.tensor(summary.score, dtype=torch.float64)

@@ -1,0 +1,81 @@
+"""Small modules and data that the tests of the callback share; importable, so that spawned processes find them."""
+
+from __future__ import annotations
+
+import lightning.pytorch as pl
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from tm_bandit import OptimisticFID, ReferenceStatistics
+
+DIM = 4
+
+
+class Gen(pl.LightningModule):
+    """A linear generator of points in ``DIM`` dimensions that is trained toward ``N(target, I)``.
+
+    It has all that a sampler could disturb: dropout (global RNG), batch norm (buffers that change in training mode), a
+    buffer that is not saved but matters, and tied weights.
+    """
+
+    def __init__(self, lr: float = 0.05, target: float = 1.0) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+        self.net = nn.Linear(DIM, DIM)
+        self.tied = nn.Linear(DIM, DIM)
+        self.tied.weight = self.net.weight
+        self.norm = nn.BatchNorm1d(DIM, affine=False)
+        self.drop = nn.Dropout(0.2)
+        self.register_buffer("gain", torch.ones(()), persistent=False)
+        self.calls: list[int] = []
+
+    def forward(self, noise):
+        return self.gain * self.net(noise) + self.tied.bias
+
+    def training_step(self, batch, batch_idx):
+        noise = torch.randn(len(batch[0]), DIM, device=self.device)
+        self.gain.mul_(1.0001)
+        fake = self(self.drop(noise)) + 0.01 * self.norm(noise)
+        return ((fake.mean(0) - self.hparams.target) ** 2).sum() + ((fake.std(0) - 1) ** 2).sum()
+
+    def validation_step(self, batch, batch_idx, dataloader_idx=0):
+        pass
+
+    def sample(self, num_samples: int, scale: float = 1.0):
+        self.calls.append(num_samples)
+        return scale * self(torch.randn(num_samples, DIM, device=self.device))
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters(), lr=self.hparams.lr)
+
+
+class Rude(Gen):
+    """A sampler that leaves everything it can in another state."""
+
+    def sample(self, num_samples: int, scale: float = 1.0):
+        self.train()
+        self.norm(torch.randn(8, DIM))
+        self.gain.add_(0.1)
+        for parameter in self.parameters():
+            parameter.requires_grad_(True)
+        with torch.enable_grad():
+            self(torch.randn(2, DIM)).sum().backward()
+        return super().sample(num_samples, scale).detach()
+
+
+def reference(shift: float = 1.0) -> ReferenceStatistics:
+    return ReferenceStatistics(torch.full((DIM,), shift), torch.eye(DIM), 10_000)
+
+
+def fid(bound: str = "authors", with_reference: bool = True) -> OptimisticFID:
+    return OptimisticFID(feature=nn.Identity(), reference=reference() if with_reference else None, bound=bound)
+
+
+def loaders(train: int = 64, val: int = 16, batch_size: int = 8) -> tuple[DataLoader, DataLoader]:
+    generator = torch.Generator().manual_seed(0)
+    points = 1.0 + torch.randn(train + val, DIM, generator=generator)
+    return (
+        DataLoader(TensorDataset(points[:train]), batch_size, shuffle=True),
+        DataLoader(TensorDataset(points[train:]), batch_size),
+    )
