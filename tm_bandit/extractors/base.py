@@ -15,6 +15,28 @@ from tm_bandit._exceptions import InputError
 NO_EXTRACTOR = "none"
 
 
+#: Layers of the FID Inception network, as torchmetrics and torch-fidelity call them, and their sizes.
+INCEPTION_LAYERS = {"64": 64, "192": 192, "768": 768, "2048": 2048, "logits_unbiased": 1008, "logits": 1008}
+
+#: Other networks that torch-fidelity provides by name, with the length of their rows.
+FIDELITY_NETWORKS = {
+    "clip-rn50": 1024,
+    "clip-rn101": 512,
+    "clip-rn50x4": 640,
+    "clip-rn50x16": 768,
+    "clip-rn50x64": 1024,
+    "clip-vit-b-32": 512,
+    "clip-vit-b-16": 512,
+    "clip-vit-l-14": 768,
+    "clip-vit-l-14-336px": 768,
+    "dinov2-vit-s-14": 384,
+    "dinov2-vit-b-14": 768,
+    "dinov2-vit-l-14": 1024,
+    "dinov2-vit-g-14": 1536,
+    "vgg16": 4096,
+}
+
+
 class Network:
     """A feature network that any number of metrics share: never copied, never part of a metric's ``state_dict``.
 

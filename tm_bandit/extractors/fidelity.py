@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import warnings
 import weakref
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tm_bandit.extractors import weights
-from tm_bandit.extractors.base import Network
+from tm_bandit.extractors.base import FIDELITY_NETWORKS, Network
 
 _VGG16_URL = "https://download.pytorch.org/models/vgg16-397923af.pth"
 _DINOV2_REPOSITORY = "facebookresearch/dinov2"
@@ -27,6 +26,13 @@ _in_use: weakref.WeakValueDictionary[tuple[str, str], FidelityNetwork] = weakref
 
 class FidelityNetwork(Network):
     """One of torch-fidelity's extractors, which take uint8 images and return a tuple of features."""
+
+    @property
+    def num_features(self) -> int:
+        """Length of a row: read from the network where it says so, else known from its name."""
+        visual = getattr(getattr(self.function, "model", None), "visual", None)
+        size = getattr(visual, "output_dim", None)
+        return size if isinstance(size, int) else FIDELITY_NETWORKS[self.label]
 
     def forward(self, inputs: Any, layer: str | None = None) -> Tensor:
         """Return the features of images: uint8, or floats in [0, 1]."""
@@ -43,7 +49,9 @@ class _Dinov2(nn.Module):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model = model.eval().requires_grad_(False)
+        self.model = model.eval()
+        for parameter in model.parameters():  # TorchScript has no `requires_grad_` of its own
+            parameter.requires_grad_(False)
 
     def forward(self, images: Tensor) -> tuple[Tensor]:
         from torch_fidelity.interpolate_compat_tensorflow import interpolate_bilinear_2d_like_tensorflow1x
@@ -116,11 +124,9 @@ def _vgg16(path: Path | None) -> nn.Module:
 
     if path is None:
         return _module(FeatureExtractorVGG16("vgg16", ["fc2_relu"], verbose=False))
-    # torch-fidelity unpickles whatever a file holds. Here it only ever sees tensors that were read safely.
-    buffer = io.BytesIO()
-    torch.save(weights.load_tensors(path), buffer)
-    buffer.seek(0)
-    return _module(FeatureExtractorVGG16("vgg16", ["fc2_relu"], buffer))
+    # torch-fidelity unpickles whatever a file holds, so look first whether that is tensors and nothing else.
+    weights.load_tensors(path)
+    return _module(FeatureExtractorVGG16("vgg16", ["fc2_relu"], str(path)))
 
 
 def _dinov2(name: str, path: Path | None) -> nn.Module:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tm_bandit.extractors import weights
-from tm_bandit.extractors.base import Network
+from tm_bandit.extractors.base import INCEPTION_LAYERS, Network
 
 _NAME = "inception-v3-compat"
 _HEADS = frozenset({"logits_unbiased", "logits"})
@@ -65,8 +65,7 @@ class InceptionNetwork(Network):
         module.features_list = [layer]
         pixels = (images * 255).byte() if images.is_floating_point() else images
         if pixels.shape[0] == 0:
-            width = {"64": 64, "192": 192, "768": 768}.get(layer, 2048)
-            return torch.zeros(0, width, device=device)
+            return torch.zeros(0, INCEPTION_LAYERS[layer], device=device)
         # Under mixed precision the same images would get other features than a reference file made without it.
         with torch.no_grad(), torch.autocast(device.type, enabled=False):
             rows: Tensor = module(pixels.to(device))

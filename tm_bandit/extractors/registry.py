@@ -9,28 +9,7 @@ from typing import Any
 from torch import nn
 
 from tm_bandit._exceptions import InputError
-from tm_bandit.extractors.base import NO_EXTRACTOR, Extractor, Network
-
-#: Layers of the FID Inception network, as torchmetrics and torch-fidelity call them, and their sizes.
-INCEPTION_LAYERS = {"64": 64, "192": 192, "768": 768, "2048": 2048, "logits_unbiased": 1008, "logits": 1008}
-
-#: Other networks that torch-fidelity provides by name, with the length of their rows.
-FIDELITY_NETWORKS = {
-    "clip-rn50": 1024,
-    "clip-rn101": 512,
-    "clip-rn50x4": 640,
-    "clip-rn50x16": 768,
-    "clip-rn50x64": 1024,
-    "clip-vit-b-32": 512,
-    "clip-vit-b-16": 512,
-    "clip-vit-l-14": 768,
-    "clip-vit-l-14-336px": 768,
-    "dinov2-vit-s-14": 384,
-    "dinov2-vit-b-14": 768,
-    "dinov2-vit-l-14": 1024,
-    "dinov2-vit-g-14": 1536,
-    "vgg16": 4096,
-}
+from tm_bandit.extractors.base import FIDELITY_NETWORKS, INCEPTION_LAYERS, NO_EXTRACTOR, Extractor, Network
 
 
 def resolve(
@@ -83,15 +62,15 @@ def _named(key: str, weights_path: str | os.PathLike[str] | None, *, normalize: 
     if key in INCEPTION_LAYERS:
         from tm_bandit.extractors.inception import inception_network
 
-        network: Network = inception_network(weights_path, antialias=antialias, layer=key)
+        network = inception_network(weights_path, antialias=antialias, layer=key)
         name = f"inception-v3-compat/{key}" + ("+antialias" if antialias else "")
         size = INCEPTION_LAYERS[key]
         return Extractor(network, name, layer=key, num_features=size, images=True, normalize=normalize)
     if key in FIDELITY_NETWORKS:
         from tm_bandit.extractors.fidelity import fidelity_network
 
-        network = fidelity_network(key, weights_path)
-        return Extractor(network, key, num_features=FIDELITY_NETWORKS[key], images=True, normalize=normalize)
+        other = fidelity_network(key, weights_path)
+        return Extractor(other, key, num_features=other.num_features, images=True, normalize=normalize)
     raise InputError(f"Expected `feature` to be {_choices()}, but got {key!r}.")
 
 

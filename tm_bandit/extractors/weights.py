@@ -79,7 +79,7 @@ def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     Raises:
         ValueError: if the file holds something else.
     """
-    state = torch.load(path, map_location="cpu", weights_only=True)
+    state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ValueError(f"{os.fspath(path)} holds a {type(state).__name__} that is no dictionary of tensors")
     return state
