@@ -13,6 +13,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 
 from tm_bandit._device import as_float64
 from tm_bandit._exceptions import InputError, NotReadyError
+from tm_bandit.extractors import Extractor
 from tm_bandit.functional.inception_score import (
     ClassSums,
     check_probabilities,
@@ -21,7 +22,7 @@ from tm_bandit.functional.inception_score import (
 )
 from tm_bandit.functional.is_bounds import IS_BOUNDS
 from tm_bandit.metrics._network import FeatureNetworkMixin
-from tm_bandit.metrics.base import LOSS_FIELDS, Debiased, Interval, OptimisticMetric
+from tm_bandit.metrics.base import LOSS_FIELDS, Debiased, Interval, OptimisticMetric, exact_arithmetic
 
 _BOUNDS = ("witness", *IS_BOUNDS, "none")
 #: States whose last dimension is the number of classes, which may be unknown until the first batch.
@@ -98,7 +99,7 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
 
     def __init__(
         self,
-        feature: int | str | nn.Module | Callable[[Any], Any] | None = "logits_unbiased",
+        feature: int | str | nn.Module | Callable[[Any], Any] | Extractor | None = "logits_unbiased",
         bound: str = "witness",
         delta: float = 0.05,
         horizon: int | None = None,
@@ -188,9 +189,10 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
         self.update_probs(rows)
 
     def _add(self, rows: Tensor) -> None:
-        self._know_classes(rows.shape[1])
-        for name, value in class_sums(rows)._asdict().items():
-            setattr(self, name, getattr(self, name) + value)
+        with exact_arithmetic():
+            self._know_classes(rows.shape[1])
+            for name, value in class_sums(rows)._asdict().items():
+                setattr(self, name, getattr(self, name) + value)
 
     def compute(self) -> Tensor:
         """Return the optimistic score: with probability ``1 - delta`` the true score is below it."""
@@ -262,9 +264,10 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
                 values["witness"], values["stderr"] = self._witness_loss()
             if "estimate" in wanted:
                 values["estimate"] = -float(log_inception_score(self._sums()))
-            if {"optimistic", "pessimistic"} & set(wanted):
-                lower, upper = self._interval()
-                values["optimistic"], values["pessimistic"] = -float(upper), -float(lower)
+            if "optimistic" in wanted:
+                values["optimistic"] = -float(self._optimistic())
+            if "pessimistic" in wanted:
+                values["pessimistic"] = -float(self._interval()[0])
             if {"debiased", "debiased_stderr"} & set(wanted):
                 value, stderr = self._debiased()
                 values["debiased"], values["debiased_stderr"] = -float(value), float(stderr)
