@@ -1,0 +1,195 @@
+"""Policies over plain numbers: every choice can be checked by hand."""
+
+import math
+import random
+
+import pytest
+
+from tm_bandit._exceptions import InputError
+from tm_bandit.policies import (
+    LUCB,
+    POLICIES,
+    UCB,
+    ArmStats,
+    EpsilonGreedy,
+    Greedy,
+    Policy,
+    Random,
+    SuccessiveHalving,
+    Thompson,
+    Uniform,
+    make_policy,
+)
+from tm_bandit.policies.base import lowest
+
+RNG = random.Random(0)
+
+
+def arm(name, n=10, **numbers):
+    return ArmStats(name, n // 5, n, **numbers)
+
+
+def test_ties_go_to_the_fewest_samples_then_to_the_first():
+    arms = [arm("a", 20, estimate=1.0), arm("b", 10, estimate=1.0), arm("c", 10, estimate=1.0)]
+    assert lowest(arms, lambda a: a.estimate).name == "b"
+
+
+@pytest.mark.parametrize("policy", [UCB(), UCB(index="bound"), UCB(plugin_weight=0.5), Greedy(), LUCB(), Thompson()])
+def test_an_arm_without_a_number_is_never_preferred(policy):
+    good = arm("good", witness=5.0, stderr=1.0, estimate=6.0, optimistic=3.0, pessimistic=9.0)
+    assert policy.choose([arm("nan"), good], RNG) == "good"
+
+
+@pytest.mark.parametrize("name", list(POLICIES))
+def test_every_named_policy_answers_with_an_arm(name):
+    policy = make_policy(name)
+    policy.prepare(num_arms=2, budget=100, batch_size=5)
+    arms = [
+        arm(n, witness=w, stderr=0.1, estimate=w, optimistic=w - 1, pessimistic=w + 1)
+        for n, w in (("a", 1.0), ("b", 2.0))
+    ]
+    assert policy.choose(arms, RNG) in ("a", "b")
+
+
+def test_the_vacuous_bound_is_the_most_optimistic():
+    arms = [arm("a", optimistic=-math.inf), arm("b", optimistic=-5.0)]
+    assert UCB(index="bound").choose(arms, RNG) == "a"
+
+
+def test_ucb_index_by_hand():
+    # 30 pulls: z0 = 0.05 * sqrt(2 ln 31) = 0.131...; index a = 2 - (z0 + 10/100) * 1, index b = 2.2 - (z0 + 10/50) * 2.
+    a, b = arm("a", 100, witness=2.0, stderr=1.0), arm("b", 50, witness=2.2, stderr=2.0)
+    z0 = 0.05 * math.sqrt(2 * math.log1p(30))
+    index = {"a": 2 - (z0 + 0.1), "b": 2.2 - (z0 + 0.2) * 2}
+    assert index["b"] < index["a"]
+    assert UCB(exploration=0.05).choose([a, b], RNG) == "b"
+    assert UCB(exploration=0.0).choose([a, arm("b", 50, witness=2.4, stderr=1.0)], RNG) == "a"
+
+
+def test_goal_identify_explores_more():
+    leader, rival = arm("leader", 1000, witness=2.0, stderr=0.01), arm("rival", 200, witness=2.5, stderr=0.6)
+    assert UCB("regret").choose([leader, rival], RNG) == "leader"
+    assert UCB("identify").choose([leader, rival], RNG) == "rival"
+
+
+def test_plugin_weight_moves_the_centre_towards_the_plug_in():
+    low = arm("low witness", 5000, witness=1.0, stderr=0.0, estimate=3.0)
+    mid = arm("mid", 5000, witness=1.5, stderr=0.0, estimate=1.7)
+    assert UCB(plugin_weight=0.0).choose([low, mid], RNG) == "low witness"
+    assert UCB(plugin_weight=0.5).choose([low, mid], RNG) == "mid"
+
+
+def test_needs_name_only_what_is_read():
+    assert UCB().needs == {"witness", "stderr"}
+    assert UCB(plugin_weight=0.5).needs == {"witness", "stderr", "estimate"}
+    assert UCB(index="bound").needs == {"optimistic"}
+    assert Uniform().needs == Random().needs == frozenset()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: UCB("speed"),
+        lambda: UCB(index="mean"),
+        lambda: UCB(plugin_weight=2.0),
+        lambda: UCB(exploration=-1.0),
+        lambda: UCB(exploration=math.nan),
+        lambda: Thompson(-1.0),
+        lambda: EpsilonGreedy(1.5),
+        lambda: SuccessiveHalving(1.0),
+        lambda: make_policy("fastest"),
+        lambda: make_policy(3),
+    ],
+)
+def test_arguments_out_of_range_are_refused(make):
+    with pytest.raises(InputError, match="Expected"):
+        make()
+
+
+def test_a_policy_object_is_taken_as_it_is_and_ten_lines_are_enough():
+    class Laziest(Policy):
+        needs = frozenset()
+
+        def choose(self, arms, rng):
+            return min(arms, key=lambda a: a.num_samples).name
+
+    mine = Laziest()
+    assert make_policy(mine) is mine
+    assert mine.choose([arm("a", 20), arm("b", 10)], RNG) == "b"
+    assert (mine.recommend([]), mine.state_dict(), mine.describe()) == (None, {}, "")
+
+
+def test_lucb_plays_leader_against_challenger():
+    a = arm("a", optimistic=1.0, pessimistic=3.0)
+    b = arm("b", optimistic=0.5, pessimistic=4.0)
+    c = arm("c", optimistic=2.9, pessimistic=90.0)
+    assert LUCB().choose([a, b, c], RNG) == "b"  # the challenger's interval is wider than the leader's, c is no danger
+    assert LUCB().choose([arm("a", optimistic=-9.0, pessimistic=3.0), b, c], RNG) == "a"
+    assert LUCB().choose([a], RNG) == "a"
+
+
+def test_thompson_draws_follow_the_standard_error():
+    arms = [arm("a", witness=0.0, stderr=1.0), arm("b", witness=1.0, stderr=1.0)]
+    rng = random.Random(1)
+    share = sum(Thompson(1.0).choose(arms, rng) == "a" for _ in range(4000)) / 4000
+    # P(N(0,1) < N(1,1)) = Phi(1 / sqrt 2) = 0.7602; the tolerance is four standard errors.
+    assert abs(share - 0.7602) < 0.027
+    assert Thompson(0.0).choose(arms, rng) == "a"
+
+
+def test_epsilon_is_the_share_of_random_pulls():
+    arms = [arm("a", estimate=0.0), arm("b", estimate=1.0)]
+    rng = random.Random(1)
+    share = sum(EpsilonGreedy(0.4).choose(arms, rng) == "b" for _ in range(4000)) / 4000
+    assert abs(share - 0.2) < 0.026
+    assert EpsilonGreedy(0.0).choose(arms, rng) == "a"
+
+
+class TestHalving:
+    def run(self, policy, values, budget=1200, batch=5, burn_in=10):
+        policy.prepare(num_arms=len(values), budget=budget, batch_size=batch)
+        counts = dict.fromkeys(values, burn_in)
+        while sum(counts.values()) + batch <= budget:
+            arms = [ArmStats(n, c // batch, c, witness=values[n]) for n, c in counts.items()]
+            counts[policy.choose(arms, RNG)] += batch
+        return counts
+
+    def test_arms_are_compared_at_equal_counts_and_halved(self):
+        policy = SuccessiveHalving()
+        counts = self.run(policy, {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0})
+        assert [tuple(rung) for rung in policy.rungs] == [(4, 150), (2, 450)]
+        assert counts == {"a": 450, "b": 450, "c": 150, "d": 150}
+        arms = [ArmStats(n, c // 5, c, witness=w) for (n, c), w in zip(counts.items(), (1.0, 2, 3, 4), strict=True)]
+        assert policy.recommend(arms) == "a"
+
+    def test_budget_is_not_exceeded_by_the_plan(self):
+        for arms in range(1, 21):
+            policy = SuccessiveHalving()
+            policy.prepare(num_arms=arms, budget=5000, batch_size=5)
+            spent, last = 0, 0
+            for rung in policy.rungs:
+                spent += rung.arms * (rung.samples_per_arm - last)
+                last = rung.samples_per_arm
+            assert spent <= 5000
+
+    def test_newcomer_catches_up_with_the_current_rung(self):
+        policy = SuccessiveHalving()
+        policy.prepare(num_arms=2, budget=1000, batch_size=5)
+        arms = [arm("a", 100, witness=1.0), arm("b", 100, witness=2.0), arm("new", 10, witness=0.5)]
+        assert policy.choose(arms, RNG) == "new"
+
+    def test_when_the_survivor_is_retired_the_others_are_all_there_is(self):
+        policy = SuccessiveHalving()
+        self.run(policy, {"a": 1.0, "b": 2.0})
+        assert policy.choose([arm("b", 600, witness=2.0)], RNG) == "b"
+
+    def test_state_goes_on_where_it_was(self):
+        values = {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0}
+        policy = SuccessiveHalving()
+        self.run(policy, values, budget=800)
+        other = SuccessiveHalving()
+        other.load_state_dict(policy.state_dict())
+        arms = [arm(n, 100, witness=w) for n, w in values.items()]
+        assert other.choose(arms, RNG) == policy.choose(arms, RNG)
+        assert other.state_dict() == policy.state_dict()
+        assert "samples per arm" in other.describe()
