@@ -86,7 +86,9 @@ def write_statistics(path: Path, statistics: StoredStatistics) -> None:
 
 
 def _read_npz(path: Path) -> Mapping[str, Any]:
-    with np.load(path, allow_pickle=False) as stored:
+    # Opened here, because numpy leaves the file open when it cannot make sense of it.
+    with path.open("rb") as file:
+        stored = np.load(file, allow_pickle=False)
         if not isinstance(stored, np.lib.npyio.NpzFile):
             return {}
         # Sample files are large: of arrays that are none of ours, only the names are read.

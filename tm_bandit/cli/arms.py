@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tm_bandit._exceptions import InputError
+from tm_bandit._exceptions import BanditError, InputError
 from tm_bandit.cli.console import note, plural
 from tm_bandit.cli.specs import ArmSpec, import_reference, is_python_reference
 from tm_bandit.data import SourceSampler, open_source
@@ -101,6 +101,16 @@ def _open_checkpoints(arguments: argparse.Namespace, files: dict[str, Path]) -> 
     module_class = import_reference(arguments.module)
     if not isinstance(module_class, type):
         raise InputError(f"Expected --module {arguments.module} to be a class, but got {type(module_class).__name__}.")
-    from tm_bandit.selection.checkpoints import checkpoint_samplers
+    from tm_bandit.selection.checkpoints import checkpoint_samplers, read_weights
 
-    return checkpoint_samplers(files, module_class)
+    try:
+        for path in files.values():
+            read_weights(path)
+        return dict(checkpoint_samplers(files, module_class, device=arguments.device))
+    except BanditError as error:
+        raise InputError(str(error)) from error
+    except Exception as error:  # whatever the user's module raises while it is made from the first file
+        first = next(iter(files.values()))
+        raise InputError(
+            f"Expected {first} to load into {arguments.module}, but got {type(error).__name__}: {error}"
+        ) from error

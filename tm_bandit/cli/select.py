@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(f"Expected at least two arms to choose from, but got {specs[0].name!r} alone; add --arm.")
     reference = _load_reference(arguments)
     arms = open_arms(arguments, specs)
-    metric = _make_metric(arguments, arms, reference)
+    metric = _make_metric(arguments, arms, reference).to(arguments.device)
     selector = ModelSelector(
         metric,
         {name: _Embedded(arm, metric) for name, arm in arms.items()},

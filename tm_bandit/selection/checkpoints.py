@@ -56,22 +56,15 @@ def selector_from_checkpoints(
     """
     from tm_bandit.selection.selector import ModelSelector
 
-    named = _named_files(paths)
-    there = {name: path for name, path in named.items() if path.exists()}
-    if not there:
-        raise InputError(f"Expected checkpoint files, but found none at {paths}; give a folder with .ckpt files.")
-    if isinstance(module_class, nn.Module):
-        module = module_class
-    else:
-        module = _load_module(module_class, next(iter(there.values())), module_kwargs or {})
-    module = module.to(metric.device).eval()
-    shelf = _Shelf(module)
-    table = dict(variants) if variants else {"": {}}
-    arms = {
-        f"{name}/{variant}" if variant else name: _CheckpointSampler(shelf, path, checkpoint_key, sampler, arguments)
-        for name, path in named.items()
-        for variant, arguments in table.items()
-    }
+    arms = checkpoint_samplers(
+        _named_files(paths),
+        module_class,
+        sampler,
+        variants=variants,
+        checkpoint_key=checkpoint_key,
+        module_kwargs=module_kwargs,
+        device=metric.device,
+    )
     selector = ModelSelector(metric, {name: arm for name, arm in arms.items() if arm.path.exists()}, **kwargs)
     for name, arm in arms.items():
         if not arm.path.exists():
@@ -79,6 +72,49 @@ def selector_from_checkpoints(
             selector.retire_arm(name, f"the file {arm.path} is missing")
             warnings.warn(f"The checkpoint {arm.path} is missing; its arm {name} is retired.", stacklevel=3)
     return selector
+
+
+def checkpoint_samplers(
+    files: Mapping[str, Path],
+    module_class: Any,
+    sampler: SamplerLike = None,
+    *,
+    variants: Mapping[str, Mapping[str, Any]] | None = None,
+    checkpoint_key: Literal["state_dict", "current_model_state"] = "state_dict",
+    module_kwargs: Mapping[str, Any] | None = None,
+    device: torch.device | str = "cpu",
+) -> dict[str, CheckpointSampler]:
+    """Make a sampler of every checkpoint file (times sampler variants), all on one module in memory.
+
+    Args:
+        files: the files by the names of their arms; some may be missing.
+        module_class: see :func:`selector_from_checkpoints`, also for the other arguments.
+        sampler: how to sample from the module.
+        variants: keyword arguments of the sampler by name.
+        checkpoint_key: which weights of a file.
+        module_kwargs: arguments of ``module_class`` that are not stored in the files.
+        device: where the module samples.
+
+    Raises:
+        InputError: if there is no file, or the module has no method to sample with.
+    """
+    there = [path for path in files.values() if path.exists()]
+    if not there:
+        raise InputError(
+            f"Expected checkpoint files, but found none of {', '.join(map(str, files.values())) or 'them'}; "
+            "give .ckpt files, or a folder with some."
+        )
+    if isinstance(module_class, nn.Module):
+        module = module_class
+    else:
+        module = _load_module(module_class, there[0], module_kwargs or {})
+    shelf = _Shelf(module.to(device).eval())
+    table = dict(variants) if variants else {"": {}}
+    return {
+        f"{name}/{variant}" if variant else name: CheckpointSampler(shelf, path, checkpoint_key, sampler, arguments)
+        for name, path in files.items()
+        for variant, arguments in table.items()
+    }
 
 
 class _Shelf:
@@ -96,7 +132,7 @@ class _Shelf:
         return self.module
 
 
-class _CheckpointSampler:
+class CheckpointSampler:
     """Samples from the module with the weights of one file."""
 
     def __init__(self, shelf: _Shelf, path: Path, key: str, sampler: SamplerLike, variant: Mapping[str, Any]) -> None:
@@ -106,6 +142,7 @@ class _CheckpointSampler:
         self._sample = bind_sampler(shelf.module, sampler, variant)
 
     def __call__(self, num_samples: int, generator: torch.Generator) -> Tensor:
+        """Put the file's weights into the module, unless they are there, and draw a batch."""
         self._shelf.put(self.path, self._key)
         return self._sample(num_samples, generator=generator)
 
