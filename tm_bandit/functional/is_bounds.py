@@ -71,7 +71,8 @@ def is_bound_paper(sums: ClassSums, delta: float) -> Tensor:
         sums: class sums of at least two samples.
         delta: failure probability (divided by the number of looks already, if there are several).
     """
-    return _optimistic(sums, _log_term(4.0 * sums.num_classes, delta), *_variances(sums, unbiased=True))
+    _check(sums, delta)
+    return _optimistic(sums, math.log(4.0 * sums.num_classes / delta), *_variances(sums, unbiased=True))
 
 
 def is_bound_authors(sums: ClassSums, delta: float) -> Tensor:
@@ -84,7 +85,8 @@ def is_bound_authors(sums: ClassSums, delta: float) -> Tensor:
         sums: class sums of at least two samples.
         delta: the delta that enters the logarithm.
     """
-    return _optimistic(sums, _log_term(4.0, delta), *_variances(sums, unbiased=False))
+    _check(sums, delta)
+    return _optimistic(sums, math.log(4.0 / delta), *_variances(sums, unbiased=False))
 
 
 def is_bound_naive(sums: ClassSums, delta: float) -> Tensor:
@@ -94,8 +96,9 @@ def is_bound_naive(sums: ClassSums, delta: float) -> Tensor:
         sums: class sums of at least two samples.
         delta: failure probability.
     """
+    _check(sums, delta)
     cap = torch.full_like(sums.num, math.log(sums.num_classes) ** 2)
-    return _optimistic(sums, _log_term(4.0 * sums.num_classes, delta), torch.ones_like(sums.prob), cap)
+    return _optimistic(sums, math.log(4.0 * sums.num_classes / delta), torch.ones_like(sums.prob), cap)
 
 
 #: The optimistic values that need no more than :class:`ClassSums`.
@@ -107,8 +110,6 @@ IS_BOUNDS: dict[str, Callable[[ClassSums, float], Tensor]] = {
 
 
 def _optimistic(sums: ClassSums, log_term: float, prob_variance: Tensor, entropy_variance: Tensor) -> Tensor:
-    if float(sums.num) < 2.0:
-        raise NotReadyError(f"Expected at least two samples, but got {int(sums.num)}; call `update` with more samples.")
     radius = bernstein_radius(prob_variance, sums.num, log_term)
     entropy_radius = bernstein_radius(entropy_variance, sums.num, log_term, width=math.log(sums.num_classes))
     marginal = optimistic_marginal(sums.prob / sums.num, radius)
@@ -122,7 +123,8 @@ def _variances(sums: ClassSums, *, unbiased: bool) -> tuple[Tensor, Tensor]:
     )
 
 
-def _log_term(factor: float, delta: float) -> float:
+def _check(sums: ClassSums, delta: float) -> None:
     if not 0.0 < delta < 1.0:
         raise InputError(f"Expected `delta` to be in (0, 1), but got {delta}; 0.05 is customary.")
-    return math.log(factor / delta)
+    if float(sums.num) < 2.0:
+        raise NotReadyError(f"Expected at least two samples, but got {int(sums.num)}; call `update` with more samples.")
