@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tm_bandit import OptimisticFID, OptimisticIS, ReferenceStatistics
-from tm_bandit.demo.digits import Probabilities, load_digits, train_classifier
+from tm_bandit.demo.digits import Logits, load_digits, train_classifier
 
 
 class GaussianPerGroup:
@@ -44,7 +44,7 @@ def main(fast: bool) -> None:
     }
     # normalize=True says that images are floats; `feature` may be any module that returns rows.
     fid = {name: OptimisticFID(feature=classifier, reference=reference, normalize=True) for name in models}
-    inception = {name: OptimisticIS(feature=Probabilities(classifier), normalize=True) for name in models}
+    inception = {name: OptimisticIS(feature=Logits(classifier), normalize=True) for name in models}
 
     looks = (50, 200) if fast else (50, 200, 800, 3200)
     generator = torch.Generator().manual_seed(0)

@@ -47,7 +47,7 @@ def load_digits(seed: int = 0, num_test: int = 397) -> Digits:
 class DigitClassifier(nn.Module):
     """A convolutional network of 34,000 weights; calling it gives the features of its last hidden layer.
 
-    So the module itself is a valid ``feature=`` of ``OptimisticFID``; :class:`Probabilities` is the one of
+    So the module itself is a valid ``feature=`` of ``OptimisticFID``; :class:`Logits` is the one of
     ``OptimisticIS``.
     """
 
@@ -75,17 +75,17 @@ class DigitClassifier(nn.Module):
             return float((self.head(self(images)).argmax(1) == labels).float().mean())
 
 
-class Probabilities(nn.Module):
-    """Class probabilities of a classifier, for the Inception Score."""
+class Logits(nn.Module):
+    """The classifier with its last layer, for the Inception Score."""
 
     def __init__(self, classifier: DigitClassifier) -> None:
         super().__init__()
         self.classifier = classifier
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return probabilities of shape ``(N, 10)``."""
+        """Return logits of shape ``(N, 10)``."""
         logits: Tensor = self.classifier.head(self.classifier(images))
-        return logits.softmax(1)
+        return logits
 
 
 def train_classifier(digits: Digits, seed: int = 0, steps: int = 600) -> DigitClassifier:

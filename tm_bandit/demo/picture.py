@@ -33,7 +33,8 @@ def draw_picture(
 
     figure = Figure(figsize=(12, 6.6), dpi=100, layout="constrained")
     FigureCanvasAgg(figure)
-    top, bottom = figure.subfigures(2, 1, height_ratios=[1.25, 1])
+    parts: Any = figure.subfigures(2, 1, height_ratios=[1.25, 1])
+    top, bottom = parts
     bounds = top.subplots()
     allocation, left, right = bottom.subplots(1, 3, width_ratios=[1.7, 1, 1])
     colours = _colours(result)

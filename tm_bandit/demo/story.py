@@ -12,17 +12,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
 import torch
+from lightning.fabric.utilities.warnings import PossibleUserWarning
 from lightning.pytorch.callbacks import EMAWeightAveraging
 from torch import Tensor
 
 from tm_bandit import OptimisticFID, OptimisticIS, ReferenceStatistics
 from tm_bandit.callbacks import BanditCheckpoint
 from tm_bandit.demo import truth as check
-from tm_bandit.demo.digits import DigitClassifier, Probabilities, train_classifier
+from tm_bandit.demo.digits import DigitClassifier, Logits, train_classifier
 from tm_bandit.demo.flow import DigitFlow, DigitsData
 from tm_bandit.demo.picture import draw_picture
 from tm_bandit.selection.html import render_html
@@ -50,6 +51,13 @@ class Scale:
     batch_size: int = 10
     truth: int = 10_000
     repeats: int = 20
+
+
+class Choice(NamedTuple):
+    """What one callback found, and the file of its winner."""
+
+    result: SelectionResult
+    path: Path
 
 
 FULL = Scale()
@@ -92,8 +100,8 @@ def run(out: Path, seed: int = 0, scale: Scale = FULL) -> dict[str, Any]:
     say(f"2/4 training a flow-matching model for {scale.epochs} epochs, two callbacks choose among its checkpoints")
     reference = ReferenceStatistics.from_features(classifier(data.digits.images))
     by_fid, by_is = train(out, data, classifier, reference, seed, scale)
-    for callback, title in ((by_fid, "FID"), (by_is, "Inception Score")):
-        print(f"\nChosen by {title}:\n\n{callback.result}\n", flush=True)
+    for choice, title in ((by_fid, "FID"), (by_is, "Inception Score")):
+        print(f"\nChosen by {title}:\n\n{choice.result}\n", flush=True)
 
     names = [row["arm"] for row in by_fid.result.arms]
     say(f"3/4 the truth: {scale.truth:,} samples from each of {len(names)} arms")
@@ -108,7 +116,7 @@ def run(out: Path, seed: int = 0, scale: Scale = FULL) -> dict[str, Any]:
 
 def train(
     out: Path, data: DigitsData, classifier: DigitClassifier, reference: ReferenceStatistics, seed: int, scale: Scale
-) -> tuple[BanditCheckpoint, BanditCheckpoint]:
+) -> tuple[Choice, Choice]:
     """Train the generative model with a callback for each metric; every checkpoint is kept for the check."""
     arms = 2 * (scale.epochs // scale.every)
     common: dict[str, Any] = {
@@ -118,15 +126,17 @@ def train(
         "seed": seed,
     }
     fid = OptimisticFID(feature=classifier, reference=reference, normalize=True)
-    inception = OptimisticIS(feature=Probabilities(classifier), normalize=True)
-    by_fid = BanditCheckpoint(metric=fid, key="fid", dirpath=out / "fid", **common)
-    by_is = BanditCheckpoint(metric=inception, key="is", dirpath=out / "is", **common)
+    inception = OptimisticIS(feature=Logits(classifier), normalize=True)
+    callbacks = [
+        BanditCheckpoint(metric=fid, key="fid", dirpath=out / "fid", **common),
+        BanditCheckpoint(metric=inception, key="is", dirpath=out / "is", **common),
+    ]
     with _quiet(), torch.random.fork_rng(devices=[]):
         pl.seed_everything(seed, verbose=False)
         trainer = pl.Trainer(
             max_epochs=scale.epochs,
             check_val_every_n_epoch=scale.every,
-            callbacks=[EMAWeightAveraging(decay=0.995), by_fid, by_is],
+            callbacks=[EMAWeightAveraging(decay=0.995), *callbacks],
             accelerator="cpu",
             logger=False,
             enable_progress_bar=False,
@@ -134,7 +144,8 @@ def train(
             num_sanity_val_steps=0,
         )
         trainer.fit(DigitFlow(lr=3e-3, cycle=550), data)
-    return by_fid, by_is
+    choices = [Choice(c.result, Path(c.best_model_path)) for c in callbacks if c.result is not None]
+    return choices[0], choices[1]
 
 
 def measure_all(
@@ -145,7 +156,7 @@ def measure_all(
     for index, name in enumerate(names):
         draw = _sampler(folder / f"{name}.ckpt")
         truths[name] = check.measure(
-            draw, classifier, Probabilities(classifier), reference, num, seed=1_000_003 * (seed + 1) + index
+            draw, classifier, Logits(classifier), reference, num, seed=1_000_003 * (seed + 1) + index
         )
     return truths
 
@@ -219,19 +230,17 @@ def tell(figures: dict[str, Any], truths: dict[str, check.Truth]) -> str:
 
 def write_files(
     out: Path,
-    by_fid: BanditCheckpoint,
-    by_is: BanditCheckpoint,
+    by_fid: Choice,
+    by_is: Choice,
     truths: dict[str, check.Truth],
     figures: dict[str, Any],
     seed: int,
 ) -> list[Path]:
     """Write the picture, the reports and the figures; return the paths, the most interesting first."""
-    worst = max(truths, key=lambda name: truths[name].fid)
+    best, worst = str(by_fid.result.best), max(truths, key=lambda name: truths[name].fid)
     images = {
-        name: _sampler(out / "fid" / f"{name}.ckpt")(48, torch.Generator().manual_seed(seed))
-        for name in (str(by_fid.best_arm), worst)
+        name: _sampler(out / "fid" / f"{name}.ckpt")(48, torch.Generator().manual_seed(seed)) for name in (best, worst)
     }
-    best = str(by_fid.best_arm)
     true_fid = {name: truth.fid for name, truth in truths.items()}
     draw_picture(out / "demo.png", by_fid.result, true_fid, (best, images[best]), (worst, images[worst]))
     (out / "report_fid.html").write_text(render_html(by_fid.result), encoding="utf-8")
@@ -240,7 +249,7 @@ def write_files(
     (out / "figures.json").write_text(json.dumps(figures | {"truth": scores}, indent=2), encoding="utf-8")
     (out / "table.md").write_text(by_fid.result.to_markdown(), encoding="utf-8")
     made = [out / name for name in ("demo.png", "report_fid.html", "report_is.html", "table.md", "figures.json")]
-    return [*made, Path(by_fid.best_model_path), Path(by_is.best_model_path)]
+    return [*made, by_fid.path, by_is.path]
 
 
 def _sampler(path: Path) -> Any:
@@ -258,15 +267,18 @@ def _say(start: float, text: str) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence what Lightning says about devices, workers and its cloud; the callback's own lines are printed."""
-    logger = logging.getLogger("lightning.pytorch")
-    filters = [logging.Filter("lightning.pytorch.callbacks")]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=pl.utilities.warnings.PossibleUserWarning)
-        for item in filters:
-            logger.addFilter(item)
-        try:
+    """Drop what Lightning itself says about devices, workers and its cloud; lines of the callbacks are shown."""
+    lightning = str(Path(pl.__file__).parent)
+    logger = logging.getLogger("lightning.pytorch.utilities.rank_zero")
+
+    def of_others(record: logging.LogRecord) -> bool:
+        return not record.pathname.startswith(lightning)
+
+    logger.addFilter(of_others)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=PossibleUserWarning)
+            warnings.filterwarnings("ignore", message=".*LeafSpec.*")  # of torch to Lightning
             yield
-        finally:
-            for item in filters:
-                logger.removeFilter(item)
+    finally:
+        logger.removeFilter(of_others)

@@ -37,7 +37,7 @@ def plain_fid(rows: Tensor, reference: ReferenceStatistics) -> float:
 def measure(
     draw: Callable[[int, torch.Generator], Tensor],
     features: Callable[[Tensor], Tensor],
-    probabilities: Callable[[Tensor], Tensor],
+    logits: Callable[[Tensor], Tensor],
     reference: ReferenceStatistics,
     num_samples: int,
     seed: int,
@@ -47,7 +47,7 @@ def measure(
     Args:
         draw: the arm's sampler.
         features: images to feature rows.
-        probabilities: images to class probabilities.
+        logits: images to class logits.
         reference: statistics of the real images.
         num_samples: how many to draw.
         seed: of the samples; unrelated to the seeds that the selection uses.
@@ -55,7 +55,7 @@ def measure(
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         images = draw(num_samples, generator)
-        rows, chances = features(images), probabilities(images).double()
+        rows, chances = features(images), logits(images).double().softmax(1)
     parts = torch.tensor([plain_fid(part, reference) for part in rows.chunk(10)])
     entropies = torch.special.entr(chances).sum(1).mean()
     log_score = torch.special.entr(chances.mean(0)).sum() - entropies
@@ -101,7 +101,7 @@ def bandit_share(
             budget=budget,
             seed=seed,
         )
-        hits += right(selector.run(progress=False).best, truths)
+        hits += right(str(selector.run(progress=False).best), truths)
     return hits / repeats
 
 
