@@ -1,0 +1,310 @@
+"""Values of OptimisticFID: against torchmetrics, scipy, mpmath and plain numpy versions of the bounds."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torchmetrics.image.fid import FrechetInceptionDistance
+
+from tests._reference import frechet as oracle
+from tm_bandit import OptimisticFID, ReferenceStatistics
+from tm_bandit._exceptions import NotReadyError
+from tm_bandit.functional import fd_burn_in
+from tm_bandit.functional.fd_bounds import covariance_norms
+
+DIM = 12
+CLASSIC_BOUNDS = ("paper", "authors", "bounded", "naive", "none")
+
+
+class Identity(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.num_features = dim
+
+    def forward(self, rows):
+        return rows
+
+
+def draw(seed, count, dim=DIM, shift=0.0):
+    generator = torch.Generator().manual_seed(seed)
+    mix = torch.randn(dim, dim, generator=torch.Generator().manual_seed(99), dtype=torch.float64) / math.sqrt(dim)
+    return torch.randn(count, dim, generator=generator, dtype=torch.float64) @ mix + shift
+
+
+def torchmetrics_value(real, fake, dtype=torch.float64):
+    metric = FrechetInceptionDistance(feature=Identity(real.shape[1]))
+    metric.update(real.to(dtype), real=True)
+    metric.update(fake.to(dtype), real=False)
+    return float(metric.compute())
+
+
+def make(bound, reference, **kwargs):
+    if bound == "bounded":
+        kwargs.setdefault("norm_bound", 50.0)
+    return OptimisticFID("none", reference, bound=bound, **kwargs)
+
+
+def stream(metric, rows, size):
+    for batch in rows.split(size):
+        metric.update_features(batch)
+    return metric
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return ReferenceStatistics.from_features(draw(1, 60))
+
+
+@pytest.mark.parametrize("count", [DIM + 1, 40, 300])
+@pytest.mark.parametrize("given_reference", [True, False])
+def test_estimate_equals_torchmetrics(count, given_reference):
+    real, fake = draw(1, 80), draw(2, count, shift=0.4)
+    metric = make("none", ReferenceStatistics.from_features(real) if given_reference else None)
+    if not given_reference:
+        for batch in real.split(7):
+            metric.update_features(batch, real=True)
+    stream(metric, fake, 9)
+    assert float(metric.estimate()) == pytest.approx(torchmetrics_value(real, fake), rel=1e-9)
+    assert float(metric.compute()) == float(metric.estimate())
+
+
+@pytest.mark.parametrize("count", [2, 5, 11])
+def test_fewer_samples_than_dimensions_are_exact(count):
+    real, fake = draw(1, 80), draw(3, count, shift=0.4)
+    reference = ReferenceStatistics.from_features(real)
+    exact = oracle.exact_distance(fake.numpy(), reference.mean.numpy(), reference.covariance.numpy())
+    ours = float(stream(make("none", reference), fake, 3).estimate())
+    assert ours == pytest.approx(exact, rel=1e-12)
+    assert abs(ours - exact) <= abs(torchmetrics_value(real, fake) - exact)
+
+
+def test_identical_data_scores_zero_where_torchmetrics_goes_negative():
+    rows = torch.randn(100, 256, generator=torch.Generator().manual_seed(0))
+    metric = make("none", ReferenceStatistics.from_features(rows))
+    metric.update_features(rows)
+    assert 0.0 <= float(metric.estimate()) < 1e-9
+    assert torchmetrics_value(rows, rows, torch.float32) < -1e-6
+
+
+def test_a_large_common_offset_does_not_matter():
+    rows = draw(4, 60).mul(1024).round().div(1024)
+    offset = 1e7
+    metric = make("none", ReferenceStatistics.from_features(rows + offset))
+    stream(metric, rows + offset, 13)
+    assert float(metric.estimate()) < 1e-6
+    assert abs(torchmetrics_value(rows + offset, rows + offset)) > 1e-3
+
+
+@pytest.mark.parametrize("count", [5, DIM, DIM + 1, 70])
+@pytest.mark.parametrize("horizon", [None, 1000])
+def test_bounds_equal_plain_formulas(reference, count, horizon):
+    fake = draw(5, count, shift=0.3)
+    rows, mu, sigma = fake.numpy(), reference.mean.numpy(), reference.covariance.numpy()
+    delta = 0.05 / (horizon or 1)
+    plug_in = oracle.exact_distance(rows, mu, sigma, ddof=0)
+    bonuses = {
+        ("paper", False): oracle.bonus_paper(rows, mu, sigma, delta, 0.8),
+        ("paper", True): oracle.bonus_paper(rows, mu, sigma, delta, 0.8, printed=True),
+        ("bounded", False): oracle.bonus_bounded(rows, mu, sigma, delta, 50.0, 0.8),
+        ("bounded", True): oracle.bonus_bounded(rows, mu, sigma, delta, 50.0, 0.8, printed=True),
+    }
+    for (bound, printed), bonus in bonuses.items():
+        metric = stream(make(bound, reference, horizon=horizon, kappa=0.8, paper_as_printed=printed), fake, 4)
+        lower, upper = metric.bounds()
+        assert float(metric.compute()) == float(lower) == pytest.approx(plug_in - bonus, rel=1e-9)
+        assert float(upper) == pytest.approx(plug_in + bonus, rel=1e-9)
+
+
+@pytest.mark.parametrize("count", [5, DIM, DIM + 1, 70])
+@pytest.mark.parametrize(("bound", "threshold"), [("authors", 0.0), ("authors", 0.5), ("naive", 0.0)])
+def test_the_authors_program_gives_the_same_scores(reference, count, bound, threshold):
+    fake = draw(6, count, shift=0.3)
+    expected = oracle.authors_score(
+        fake.numpy(), reference.mean.numpy(), reference.covariance.numpy(), 0.05, 1.2, threshold, bound == "naive"
+    )
+    metric = stream(make(bound, reference, kappa=1.2, threshold=threshold), fake, 5)
+    # Their general square root of a singular product is good to about 1e-7.
+    assert float(metric.compute()) == pytest.approx(expected, rel=1e-5)
+
+
+def test_thresholding_with_the_theorems_constants(reference):
+    fake = draw(6, 30)
+    cov = oracle.covariance(fake.numpy(), 0)
+    limit = 0.7 * np.sqrt(2 * np.outer(np.diag(cov), np.diag(cov)) * np.log(DIM) / 30)
+    norms = covariance_norms(torch.from_numpy(np.where(np.abs(cov) < limit, 0.0, cov)))
+    plain, cut = (stream(make("paper", reference, threshold=t), fake, 30) for t in (0.0, 0.7))
+    assert cut.burn_in_met == (fd_burn_in(norms, 0.05) <= 30)
+    assert float(cut.compute()) != pytest.approx(float(plain.compute()), rel=1e-3)
+
+
+@settings(derandomize=True, max_examples=30, deadline=None)
+@given(
+    order=st.permutations(list(range(30))),
+    sizes=st.lists(st.integers(1, 12), min_size=1, max_size=6),
+    count=st.integers(2, 30),
+    bound=st.sampled_from(CLASSIC_BOUNDS),
+)
+def test_order_and_batch_sizes_do_not_matter(reference, order, sizes, count, bound):
+    rows = draw(7, 30)[:count]
+    whole, pieces = make(bound, reference), make(bound, reference)
+    whole.update_features(rows)
+    left, step = rows[[i for i in order if i < count]], 0
+    while left.shape[0]:
+        size = sizes[step % len(sizes)]
+        pieces.update_features(left[:size])
+        left, step = left[size:], step + 1
+        if step % 2 and pieces.num_samples >= 2:
+            pieces.compute()  # a look in between must not change anything
+    assert pieces.num_samples == count
+    for one, other in zip((whole.compute(), *whole.bounds()), (pieces.compute(), *pieces.bounds()), strict=True):
+        assert float(other) == pytest.approx(float(one), rel=1e-9)
+    assert float(pieces.estimate()) == pytest.approx(float(whole.estimate()), rel=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_rows_of_low_precision_are_taken_at_their_value(reference, dtype):
+    rows = draw(8, 40).to(dtype)
+    low, exact = make("authors", reference), make("authors", reference)
+    stream(low, rows, 6)
+    stream(exact, rows.double(), 11)
+    assert float(low.compute()) == pytest.approx(float(exact.compute()), rel=1e-12)
+    assert low.compute().dtype == torch.float64
+
+
+def test_burn_in_is_reported(reference):
+    metric = make("paper", reference)
+    assert not metric.burn_in_met
+    rows = draw(9, 200)
+    seen = []
+    for batch in rows.split(5):
+        metric.update_features(batch)
+        so_far = rows[: metric.num_samples].numpy()
+        norms = covariance_norms(torch.from_numpy(oracle.covariance(so_far, 0)))
+        assert metric.burn_in_met == (metric.num_samples >= fd_burn_in(norms, 0.05))
+        seen.append(metric.burn_in_met)
+    assert seen[0] is False
+    assert seen[-1] is True
+    naive = stream(make("naive", reference), rows[: 4 * DIM], 48)
+    assert not naive.burn_in_met
+    naive.update_features(rows[:10])
+    assert naive.burn_in_met
+    assert stream(make("none", reference), rows[:2], 2).burn_in_met
+
+
+def test_without_a_bound_nothing_is_invented(reference):
+    metric = stream(make("none", reference), draw(1, 9), 9)
+    assert tuple(map(float, metric.bounds())) == (-math.inf, math.inf)
+
+
+def test_a_singular_reference_works():
+    dead = draw(10, 7)  # fewer real samples than dimensions
+    dead[:, 3] = 0.25  # and a feature that never changes
+    reference = ReferenceStatistics.from_features(dead)
+    assert reference.rank == 6
+    for count in (4, 50):
+        fake = draw(11, count)
+        metric = stream(make("authors", reference), fake, 3)
+        expected = oracle.exact_distance(fake.numpy(), reference.mean.numpy(), reference.covariance.numpy())
+        assert float(metric.estimate()) == pytest.approx(expected, rel=1e-7)
+        assert math.isfinite(float(metric.compute()))
+    itself = stream(make("none", reference), dead, 2)
+    assert float(itself.estimate()) < 1e-6
+
+
+@pytest.mark.parametrize("bound", CLASSIC_BOUNDS)
+@pytest.mark.parametrize("count", [2, 30])
+def test_samples_that_never_change(reference, bound, count):
+    metric = make(bound, reference)
+    metric.update_features(torch.ones(count, DIM))
+    expected = float((1 - reference.mean).square().sum() + reference.trace)
+    assert float(metric.estimate()) == pytest.approx(expected, rel=1e-12)
+    assert math.isfinite(float(metric.compute()))
+
+
+def test_losses_are_the_values_and_nothing_else_is_computed(reference):
+    metric = stream(make("authors", reference), draw(12, 9), 3)
+    lower, upper = metric.bounds()
+    losses = metric.losses(["optimistic", "pessimistic", "estimate", "witness", "stderr"])
+    assert losses == {
+        "optimistic": float(lower),
+        "pessimistic": float(upper),
+        "estimate": float(metric.estimate()),
+        "witness": float(metric.estimate()),
+        "stderr": 0.0,
+    }
+    assert metric.losses(["estimate"]) == {"estimate": float(metric.estimate())}
+    assert metric.losses([]) == {}
+    assert metric.score_from_loss(3.5) == 3.5
+
+
+class Spy(TorchDispatchMode):
+    """Records the calls of eigenvalue routines and the largest square matrix that any operation made.
+
+    Args:
+        shared: a matrix that all arms share; looking at it makes nothing.
+    """
+
+    def __init__(self, shared):
+        super().__init__()
+        self.shared = shared.data_ptr()
+        self.largest, self.decomposed = 0, []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, (tuple, list)) else [out]:
+            square = isinstance(tensor, torch.Tensor) and tensor.ndim >= 2 and tensor.shape[-1] == tensor.shape[-2]
+            if square and tensor.data_ptr() != self.shared:
+                self.largest = max(self.largest, tensor.shape[-1])
+        if "linalg" in str(func) and "eig" in str(func):
+            self.decomposed.append(args[0].shape[-1])
+        return out
+
+
+@pytest.mark.parametrize("bound", ["authors", "paper", "none"])
+def test_nothing_of_size_d_is_made_while_there_are_few_samples(bound):
+    dim = 150
+    reference = ReferenceStatistics.from_features(draw(1, 200, dim))
+    reference.trace_root.item()
+    metric = make(bound, reference)
+    for batch in draw(2, 120, dim).split(20):
+        with Spy(reference.covariance) as spy:
+            metric.update_features(batch)
+            metric.compute()
+            metric.bounds()
+            metric.losses(["optimistic", "pessimistic", "estimate", "witness"])
+        count = metric.num_samples
+        assert spy.largest <= math.ceil(1.125 * count) < dim  # buffers have some room to grow
+        # One spectrum per pull for the distance, at most one more for the spectral norm; all methods share them.
+        assert 1 <= len(spy.decomposed) <= 2
+        assert set(spy.decomposed) == {count}
+    metric.update_features(draw(4, 31, dim))
+    for batch in draw(3, 40, dim).split(20):
+        metric.update_features(batch)
+        with Spy(reference.covariance) as spy:
+            metric.compute()
+            metric.estimate()
+        assert spy.decomposed == [dim]
+
+
+def test_two_samples_and_a_reference_are_needed(reference):
+    metric = make("authors", reference)
+    for ask in (metric.estimate, metric.bounds, lambda: metric.losses(["estimate"])):
+        with pytest.raises(NotReadyError, match="at least two generated samples, but got 0"):
+            ask()
+    metric.update_features(draw(1, 1))
+    with pytest.raises(NotReadyError, match="but got 1"):
+        metric.compute()
+    metric.update_features(draw(2, 1))
+    assert math.isfinite(float(metric.compute()))
+    alone = make("none", None)
+    alone.update_features(draw(1, 5))
+    with pytest.raises(NotReadyError, match="real samples, but got 0"):
+        alone.compute()
+    alone.update_features(draw(1, 1), real=True)
+    with pytest.raises(NotReadyError, match="real samples, but got 1"):
+        alone.compute()

@@ -1,0 +1,248 @@
+"""OptimisticFID as a torchmetrics metric: states, copies, collections, devices, inference mode."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torchmetrics import MetricCollection
+from torchmetrics.wrappers import MetricTracker
+
+from tm_bandit import OptimisticFID, ReferenceStatistics
+from tm_bandit._exceptions import InputError, NotReadyError
+
+DIM = 6
+
+
+class Net(nn.Module):
+    """Something with weights."""
+
+    num_features = DIM
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, DIM)
+
+    def forward(self, samples):
+        return self.linear(samples)
+
+
+def draw(seed, count, dim=DIM):
+    return torch.randn(count, dim, generator=torch.Generator().manual_seed(seed)) * torch.arange(1.0, dim + 1)
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return ReferenceStatistics.from_features(draw(1, 50))
+
+
+def filled(reference, count, bound="authors", **kwargs):
+    metric = OptimisticFID("none", reference, bound=bound, **kwargs)
+    for batch in draw(2, count).split(3):
+        metric.update_features(batch)
+    return metric
+
+
+@pytest.mark.parametrize("count", [5, 20])
+def test_restored_state_computes_without_an_update(reference, count, tmp_path):
+    metric = filled(reference, count)
+    metric.persistent(True)
+    torch.save(metric.state_dict(), tmp_path / "state.pt")
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    other = OptimisticFID("none", reference, bound="authors")
+    other.persistent(True)
+    other.load_state_dict(state)
+    assert float(other.compute()) == pytest.approx(float(metric.compute()), rel=1e-12)
+    for twin in (metric, other):
+        twin.update_features(draw(3, 4))
+    assert float(other.compute()) == pytest.approx(float(metric.compute()), rel=1e-12)
+
+
+@pytest.mark.parametrize("count", [5, 20])
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda m: m.clone(), lambda m: pickle.loads(pickle.dumps(m))])
+def test_copies_are_equal_and_independent(reference, count, duplicate):
+    metric = filled(reference, count)
+    before = float(metric.compute())
+    twin = duplicate(metric)
+    assert float(twin.compute()) == pytest.approx(before, rel=1e-12)
+    twin.update_features(draw(3, 9) + 5)
+    assert twin.num_samples == count + 9
+    assert metric.num_samples == count
+    metric._computed = None
+    assert float(metric.compute()) == pytest.approx(before, rel=1e-12)
+    assert float(twin.compute()) != pytest.approx(before, rel=1e-3)
+
+
+def test_clones_share_network_and_reference(reference):
+    net = Net()
+    metric = OptimisticFID(net, reference, bound="authors")
+    clones = [metric.clone() for _ in range(20)]
+    assert {id(clone._extractor.network.module) for clone in clones} == {id(net)}
+    assert {id(clone.reference) for clone in clones} == {id(reference)}
+
+
+def test_network_is_no_part_of_the_state(reference):
+    metric = OptimisticFID(Net(), reference, bound="authors")
+    metric.update(torch.rand(5, 4))
+    assert metric.state_dict() == {}
+    assert list(metric.parameters()) == []
+    metric.persistent(True)
+    assert not any("linear" in key for key in metric.state_dict())
+
+
+def test_callers_may_reuse_their_buffers(reference):
+    metric, buffer = OptimisticFID("none", reference, bound="authors"), torch.empty(4, DIM)
+    for seed in range(3):
+        buffer.copy_(draw(seed, 4))
+        metric.update_features(buffer)
+    fresh = OptimisticFID("none", reference, bound="authors")
+    fresh.update_features(torch.cat([draw(seed, 4) for seed in range(3)]))
+    assert float(metric.compute()) == pytest.approx(float(fresh.compute()), rel=1e-12)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_reset(keep):
+    metric = OptimisticFID("none", bound="authors", reset_real_features=not keep)
+    metric.update_features(draw(1, 20), real=True)
+    metric.update_features(draw(2, 20))
+    first = float(metric.compute())
+    metric.reset()
+    assert metric.num_samples == 0
+    if not keep:
+        with pytest.raises(NotReadyError, match="real samples, but got 0"):
+            metric.estimate()
+        metric.update_features(draw(1, 20), real=True)
+    metric.update_features(draw(2, 20))
+    assert float(metric.compute()) == pytest.approx(first, rel=1e-12)
+
+
+def test_more_real_samples_change_the_value():
+    metric = OptimisticFID("none", bound="none")
+    metric.update_features(draw(1, 20), real=True)
+    metric.update_features(draw(2, 20))
+    first = float(metric.compute())
+    metric.update_features(draw(3, 20) + 1, real=True)
+    both = OptimisticFID("none", ReferenceStatistics.from_features(torch.cat([draw(1, 20), draw(3, 20) + 1])), "none")
+    both.update_features(draw(2, 20))
+    assert float(metric.compute()) == pytest.approx(float(both.compute()), rel=1e-12)
+    assert float(metric.compute()) != pytest.approx(first, rel=1e-3)
+
+
+@pytest.mark.parametrize("count", [4, 20])
+def test_forward_returns_the_batch_and_accumulates(reference, count):
+    metric, batches = OptimisticFID("none", reference, bound="authors"), draw(5, 2 * count).split(count)
+    for batch in batches:
+        alone = OptimisticFID("none", reference, bound="authors")
+        alone.update_features(batch)
+        assert float(metric(batch)) == pytest.approx(float(alone.compute()), rel=1e-12)
+    whole = OptimisticFID("none", reference, bound="authors")
+    whole.update_features(torch.cat(batches))
+    assert metric.num_samples == 2 * count
+    assert float(metric.compute()) == pytest.approx(float(whole.compute()), rel=1e-12)
+
+
+def test_forward_uses_the_real_samples_so_far():
+    metric = OptimisticFID("none", bound="none")
+    metric.update_features(draw(1, 20), real=True)
+    value = float(metric(draw(2, 9)))
+    assert value == pytest.approx(float(metric.compute()), rel=1e-12)
+    with pytest.raises(InputError, match="generated samples in `forward`"):
+        metric(draw(1, 5), real=True)
+    with pytest.raises(NotReadyError, match="but got 1"):
+        metric(draw(1, 1))
+    assert metric.num_samples == 9
+
+
+def test_compute_groups_keep_metrics_apart(reference):
+    others = ReferenceStatistics.from_features(draw(8, 50) + 1)
+    collection = MetricCollection(
+        {
+            "a": OptimisticFID("none", reference, bound="authors"),
+            "b": OptimisticFID("none", reference, bound="none"),
+            "c": OptimisticFID("none", others, bound="none"),
+        }
+    )
+    for batch in draw(2, 20).split(4):
+        collection.update(batch)
+    assert len(collection.compute_groups) == 3
+    values = collection.compute()
+    for name, bound, given in (("a", "authors", reference), ("b", "none", reference), ("c", "none", others)):
+        single = OptimisticFID("none", given, bound=bound)
+        single.update_features(draw(2, 20))
+        assert float(values[name]) == pytest.approx(float(single.compute()), rel=1e-12)
+    collection.reset()
+    assert collection["a"].num_samples == 0
+
+
+def test_tracker_finds_the_best_epoch(reference):
+    tracker = MetricTracker(OptimisticFID("none", reference, bound="authors"), maximize=False)
+    for shift in (2.0, 0.0, 5.0):
+        tracker.increment()
+        tracker.update(draw(2, 20) + shift)
+    best, step = tracker.best_metric(return_step=True)
+    assert step == 1
+    assert best == pytest.approx(float(tracker.compute_all()[1]))
+
+
+def test_dtype_conversions_never_touch_the_statistics(reference):
+    exact, cast = filled(reference, 20), filled(reference, 20)
+    nn.ModuleDict({"metric": cast}).to(torch.float16).half().double()
+    assert float(cast.compute()) == float(exact.compute())
+    cast.set_dtype(torch.float32)
+    assert cast.compute().dtype == torch.float32
+    assert cast.bounds().lower.dtype == torch.float32
+    cast.set_dtype("float64")
+    assert float(cast.compute()) == float(exact.compute())
+    with pytest.raises(ValueError, match="floating dtype"):
+        cast.set_dtype(torch.int64)
+
+
+def test_rows_move_to_the_metric(reference):
+    metric = filled(reference, 20).to("cpu")
+    assert metric.compute().device == metric.device
+    assert reference.to("cpu") is reference
+
+
+@pytest.mark.parametrize("count", [4, 9])
+def test_inference_mode_and_normal_mode_mix(reference, count):
+    """Validation loops run in inference mode; what they leave behind must still be usable afterwards."""
+    metric = OptimisticFID("none", bound="authors")
+    with torch.inference_mode():
+        metric.update_features(draw(1, 20), real=True)
+        metric.update_features(draw(2, count))
+        metric.compute()
+    metric.update_features(draw(3, 20), real=True)
+    metric.update_features(draw(4, count))
+    with torch.inference_mode():
+        metric.update_features(draw(5, count))
+        got = float(metric.compute())
+    real = ReferenceStatistics.from_features(torch.cat([draw(1, 20), draw(3, 20)]))
+    expected = OptimisticFID("none", real, bound="authors")
+    expected.update_features(torch.cat([draw(seed, count) for seed in (2, 4, 5)]))
+    assert got == pytest.approx(float(expected.compute()), rel=1e-12)
+
+
+def test_merge_state(reference):
+    one, two = filled(reference, 4), filled(reference, 20)
+    one.merge_state(two)
+    whole = OptimisticFID("none", reference, bound="authors")
+    whole.update_features(torch.cat([draw(2, 4), draw(2, 20)]))
+    assert float(one.compute()) == pytest.approx(float(whole.compute()), rel=1e-12)
+    one.update_features(draw(9, 3))
+    whole.update_features(draw(9, 3))
+    assert float(one.compute()) == pytest.approx(float(whole.compute()), rel=1e-12)
+
+
+def test_plot(reference):
+    figure, _ = filled(reference, 20).plot()
+    figure.clear()
+
+
+def test_empty_batches_are_fine(reference):
+    metric = OptimisticFID("none", reference, bound="authors")
+    metric.update_features(torch.empty(0, DIM))
+    assert metric.num_samples == 0
+    metric.update_features(draw(2, 5))
+    metric.update_features(torch.empty(0, DIM), real=False)
+    assert metric.num_samples == 5
