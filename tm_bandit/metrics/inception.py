@@ -26,7 +26,9 @@ from tm_bandit.metrics.base import LOSS_FIELDS, Debiased, Interval, OptimisticMe
 
 _BOUNDS = ("witness", *IS_BOUNDS, "none")
 #: States whose last dimension is the number of classes, which may be unknown until the first batch.
-_PER_CLASS = ("prob", "prob_square")
+_PER_CLASS = ("prob", "prob_square", "real_prob")
+#: States of real samples.
+_REAL = ("real_num", "real_prob")
 
 
 class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
@@ -50,7 +52,7 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
 
     As input to ``forward`` and ``update`` the metric accepts
 
-    - ``images`` (:class:`~torch.Tensor`): a batch for the feature network: uint8 images of shape ``(N, 3, H, W)``, or
+    - ``imgs`` (:class:`~torch.Tensor`): a batch for the feature network: uint8 images of shape ``(N, 3, H, W)``, or
       floats in [0, 1] with ``normalize=True``; for other modules whatever they take.
 
     As output of ``forward`` and ``compute`` the metric returns
@@ -68,6 +70,7 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
         logits: whether the network returns logits; else it returns probabilities.
         num_classes: number of classes, if it shall be checked from the first batch on.
         feature_extractor_weights_path: file with the Inception network's weights.
+        reset_real_features: whether :meth:`reset` also forgets real samples.
         antialias: whether the Inception network's resize smooths before it samples.
         kwargs: see torchmetrics' ``Metric``.
 
@@ -96,6 +99,8 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
     prob_square: Tensor
     entropy: Tensor
     entropy_square: Tensor
+    real_num: Tensor
+    real_prob: Tensor
 
     def __init__(
         self,
@@ -108,10 +113,13 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
         logits: bool = True,
         num_classes: int | None = None,
         feature_extractor_weights_path: str | os.PathLike[str] | None = None,
+        reset_real_features: bool = True,
         antialias: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if not isinstance(reset_real_features, bool):
+            raise InputError(f"Expected `reset_real_features` to be a bool, but got {reset_real_features!r}.")
         if bound not in _BOUNDS:
             raise InputError(f"Expected `bound` to be one of {', '.join(_BOUNDS)}, but got {bound!r}.")
         if not 0.0 < delta < 1.0:
@@ -125,11 +133,12 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
         self.horizon = horizon
         self.log_scale = log_scale
         self.logits = logits
+        self.reset_real_features = reset_real_features
         self._hold_network(
             feature, weights_path=feature_extractor_weights_path, normalize=normalize, antialias=antialias
         )
         classes = num_classes or self._extractor.num_features or 0
-        for name in ("num", "entropy", "entropy_square"):
+        for name in ("num", "entropy", "entropy_square", "real_num"):
             self.add_state(name, torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
         for name in _PER_CLASS:
             self.add_state(name, torch.zeros(classes, dtype=torch.float64), dist_reduce_fx="sum")
@@ -162,23 +171,26 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
             )
         return checked.to(self.device)
 
-    def update(self, images: Any) -> None:
-        """Add a batch of generated samples.
+    def update(self, imgs: Any, real: bool = False) -> None:
+        """Add a batch of samples.
 
         Args:
-            images: what the feature network takes; with ``feature="none"`` class probabilities.
+            imgs: what the feature network takes; with ``feature="none"`` class probabilities.
+            real: whether they are real samples. The score needs none; the witness bound is tighter with them, because
+                the classes of real samples are a good first guess at those of generated ones.
         """
-        self._add(self.check_rows(self.extract(images)))
+        self._add(self.check_rows(self.extract(imgs)), real)
 
-    def update_probs(self, probs: Tensor) -> None:
-        """Add generated samples of which the class probabilities are known already.
+    def update_probs(self, probs: Tensor, real: bool = False) -> None:
+        """Add samples of which the class probabilities are known already.
 
         Args:
             probs: class probabilities, shape ``(N, d)``.
+            real: whether they are real samples, see :meth:`update`.
         """
         rows = self.check_rows(probs)
         self._note_update()
-        self._add(rows)
+        self._add(rows, real)
 
     def update_rows(self, rows: Tensor) -> None:
         """Add what :meth:`extract` returned; the same as :meth:`update_probs`.
@@ -188,9 +200,37 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
         """
         self.update_probs(rows)
 
-    def _add(self, rows: Tensor) -> None:
+    def forward(self, imgs: Any, real: bool = False) -> Any:
+        """Add a batch of generated samples and return the optimistic score of this batch alone.
+
+        Args:
+            imgs: as in :meth:`update`.
+            real: must be false: a batch of real samples has no score.
+
+        Raises:
+            InputError: if the samples are real ones.
+            NotReadyError: if the batch is too small for a score; nothing is added then.
+        """
+        if real:
+            raise InputError(
+                "Expected generated samples in `forward`, but got real ones; use `update(..., real=True)`."
+            )
+        return super().forward(imgs)
+
+    def reset(self) -> None:
+        """Forget all samples; real ones only if ``reset_real_features`` is set."""
+        kept = {} if self.reset_real_features else {name: getattr(self, name) for name in _REAL}
+        super().reset()
+        for name, state in kept.items():
+            setattr(self, name, state)
+
+    def _add(self, rows: Tensor, real: bool = False) -> None:
         with exact_arithmetic():
             self._know_classes(rows.shape[1])
+            if real:
+                self.real_num = self.real_num + len(rows)
+                self.real_prob = self.real_prob + rows.sum(dim=0)
+                return
             for name, value in class_sums(rows)._asdict().items():
                 setattr(self, name, getattr(self, name) + value)
 
