@@ -9,6 +9,7 @@ from tests.cli.parts import Outcome, pictures, pooled, save_pictures
 from tm_bandit.cli import main
 
 MODULE = """
+import lightning.pytorch as pl
 import torch
 from torch import nn
 
@@ -42,6 +43,19 @@ def features(num_samples, generator):
 
 def failing(num_samples):
     raise OSError("the disk is gone")
+
+class Painter(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.level = nn.Parameter(torch.tensor(0.0))
+    def sample(self, num_samples, generator):
+        noise = torch.randn(num_samples, 3, 8, 8, generator=generator)
+        return (self.level + 40 * noise).clamp(0, 255).byte()
+
+class Stranger(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.other = nn.Linear(2, 2)
 
 number = 3
 """

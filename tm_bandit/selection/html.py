@@ -164,7 +164,7 @@ def _allocation(result: SelectionResult, rows: Sequence[dict[str, Any]], styles:
     bins = _share_over_time(result.history, names, result.total_samples)
     figures = [f"{row['share']:.1%}" for row in rows]
     chart = allocation_chart(names, [styles[name] for name in names], bins, result.total_samples, figures)
-    return _section("Where the budget went", "Darker: a larger part of the samples of that moment.", chart)
+    return _section("Where the budget went", "The stronger the colour, the larger its part of the samples of that moment.", chart)
 
 
 def _share_over_time(history: dict[str, list[Any]], names: Sequence[str], total: int) -> list[list[float]]:

@@ -1,0 +1,224 @@
+"""``tm-bandit select``: every kind of arm, the outputs, running out of samples, and the ways a run can fail."""
+
+import importlib
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from tests.cli.parts import assert_refused, pictures, save_pictures
+from tm_bandit import SelectionResult
+from tm_bandit.data import images as image_files
+
+FOLDERS = "select --reference ref.npz --feature cli_parts:pool --arm near=near --arm mid=mid --arm far=far"
+TWO = "select --reference ref.npz --feature cli_parts:pool --batch-size 10 --arm far=far"
+SHORT = "--budget 240 --batch-size 10"
+
+
+@pytest.fixture
+def parts(run, here, monkeypatch):
+    """The user's module, imported as the command imports it."""
+    monkeypatch.syspath_prepend(str(here))
+    module = importlib.import_module("cli_parts")
+    module.embedded.clear()
+    return module
+
+
+def test_folders_are_ranked_and_only_pulled_images_are_decoded_and_embedded(run, reference, parts, monkeypatch):
+    decoded = []
+    decode = image_files.decode_image
+
+    def spy(path, resize=None):
+        decoded.append(path)
+        return decode(path, resize)
+
+    monkeypatch.setattr(image_files, "decode_image", spy)
+    parts.embedded.clear()
+    outcome = run(FOLDERS, SHORT, "--json result.json")
+    assert outcome.code == 0, outcome.err
+    result = SelectionResult.from_json("result.json")
+    assert result.best == "near"
+    assert result.total_samples == 240
+    assert result.num_samples["near"] > result.num_samples["far"]
+    assert len(decoded) == len(set(decoded)) == sum(parts.embedded) == 240
+
+
+def test_the_table_goes_to_standard_output_and_progress_to_standard_error(run, reference):
+    outcome = run(FOLDERS, SHORT)
+    assert [line.split()[0] for line in outcome.out.splitlines()[:2]] == ["arm", "near"]
+    assert "240 of 240 samples" in outcome.err
+    assert "\r" not in outcome.err
+    assert run(FOLDERS, SHORT, "--quiet").err == ""
+
+
+def test_json_on_standard_output_is_all_there_is(run, reference):
+    outcome = run(FOLDERS, SHORT, "--json")
+    assert json.loads(outcome.out)["best"] == "near"
+
+
+def test_the_same_seed_gives_the_same_result_and_another_seed_other_samples(run, reference):
+    first, again = run(FOLDERS, SHORT, "--json").out, run(FOLDERS, SHORT, "--json").out
+    other = run(FOLDERS, SHORT, "--json --seed 1").out
+    assert first == again
+    assert json.loads(first)["history"]["estimate"] != json.loads(other)["history"]["estimate"]
+
+
+def test_every_output_is_written(run, reference, here):
+    outcome = run(FOLDERS, SHORT, "--json r.json --html r.html --plot r.png")
+    assert outcome.code == 0, outcome.err
+    assert (here / "r.png").read_bytes().startswith(b"\x89PNG")
+    assert (here / "r.html").read_text().startswith("<!doctype html>")
+    assert not [path for path in here.iterdir() if ".tmp" in path.name]
+
+
+@pytest.mark.parametrize("ending", ["npz", "npy"])
+def test_arrays_of_images_and_of_features(run, reference, ending):
+    feature = "--feature cli_parts:pool" if ending == "npz" else ""
+    outcome = run(f"select --reference ref.npz {feature} --arm a=far.{ending} --arm b=near.{ending}", SHORT, "--json")
+    assert outcome.code == 0, outcome.err
+    assert json.loads(outcome.out)["best"] == "b"
+
+
+def test_kinds_of_arms_can_be_mixed(run, reference):
+    arms = "--arm files=near --arm rows=mid.npy --arm images=cli_parts:bad --arm features=cli_parts:features"
+    outcome = run("select --reference ref.npz --feature cli_parts:pool", arms, SHORT, "--json")
+    assert outcome.code == 0, outcome.err
+    result = json.loads(outcome.out)
+    assert result["best"] in ("files", "features")
+    assert {row["arm"] for row in result["arms"] if row["n"] >= 20} == {"files", "rows", "images", "features"}
+
+
+def test_inception_score_of_images_and_of_probabilities(run):
+    outcome = run("select --metric is --feature cli_parts:classes --arm a=near --arm b=far", SHORT, "--json")
+    assert outcome.code == 0, outcome.err
+    assert json.loads(outcome.out)["higher_is_better"] is True
+    eye = np.eye(4).repeat(60, axis=0)
+    np.save("sharp.npy", eye)
+    np.save("blurred.npy", 0.4 * eye + 0.15)
+    outcome = run("select --metric is --arm blurred=blurred.npy --arm sharp=sharp.npy", SHORT, "--json")
+    assert json.loads(outcome.out)["best"] == "sharp"
+
+
+def test_checkpoints_are_loaded_into_the_module_that_is_named(run, reference, here):
+    for name, level in (("dark", 20.0), ("right", 123.0), ("bright", 220.0)):
+        torch.save({"state_dict": {"level": torch.tensor(level)}, "pytorch-lightning_version": "2.5.0"}, f"{name}.ckpt")
+    arms = "--arm dark=dark.ckpt --arm right=right.ckpt --arm bright=bright.ckpt --arm files=mid"
+    words = f"select --reference ref.npz --feature cli_parts:pool {arms} {SHORT} --json"
+    assert_refused(run(words), "dark.ckpt", "--module")
+    outcome = run(words, "--module cli_parts:Painter")
+    assert outcome.code == 0, outcome.err
+    assert json.loads(outcome.out)["best"] == "right"
+    assert_refused(run(words, "--module cli_parts:pool"), "cli_parts:pool")
+    assert_refused(run(words, "--module cli_parts:Stranger"), "dark.ckpt", "cli_parts:Stranger")
+    (here / "bright.ckpt").write_bytes((here / "bright.ckpt").read_bytes()[:300])
+    assert_refused(run(words, "--module cli_parts:Painter"), "bright.ckpt")
+    (here / "bright.ckpt").unlink()
+    assert_refused(run(words, "--module cli_parts:Painter"), "bright.ckpt")
+
+
+def test_a_failing_sampler_is_taken_out_and_the_run_goes_on(run, reference):
+    arms = "--arm good=cli_parts:good --arm bad=cli_parts:bad --arm broken=cli_parts:failing"
+    outcome = run("select --reference ref.npz --feature cli_parts:pool", arms, SHORT, "--json")
+    assert outcome.code == 0
+    result = json.loads(outcome.out)
+    assert result["best"] == "good"
+    assert "the disk is gone" in result["retired"]["broken"]
+    assert "arm broken was taken out" in outcome.err
+
+
+def test_a_run_in_which_every_arm_fails_is_a_failed_run(run, reference, here):
+    arms = "--arm a=cli_parts:failing --arm b=cli_parts:failing"
+    outcome = run("select --reference ref.npz --feature cli_parts:pool", arms, SHORT, "--json r.json")
+    assert outcome.code == 1
+    assert "the disk is gone" in outcome.err
+    assert not (here / "r.json").exists()
+
+
+def test_an_arm_that_runs_out_stays_in_the_comparison(run, reference):
+    words = (
+        "select --reference ref.npz --feature cli_parts:pool --arm few=few --arm far=far --budget 170 --batch-size 10"
+    )
+    outcome = run(words, "--json")
+    assert outcome.code == 0, outcome.err
+    assert "fewer samples than the budget of 170: far (150), few (30)" in outcome.err
+    result = json.loads(outcome.out)
+    assert {row["arm"]: row["n"] for row in result["arms"]} == {"few": 30, "far": 140}
+    assert result["best"] == "few"
+    result = json.loads(run(words, "--replacement").out)
+    assert {row["arm"]: row["n"] for row in result["arms"]}["few"] > 30
+
+
+def test_a_run_ends_when_all_arms_have_run_out(run, reference):
+    words = (
+        "select --reference ref.npz --feature cli_parts:pool --arm few=few --arm far=far --budget 5000 --batch-size 10"
+    )
+    result = json.loads(run(words, "--json").out)
+    assert sum(row["n"] for row in result["arms"]) == 180
+    assert result["stopped_by"] == "exhausted"
+    assert result["status"] != "unfinished"
+
+
+def test_unreadable_images_end_the_run_or_are_left_out(run, reference, here):
+    save_pictures(here / "torn", pictures(7, 60, 10))
+    for name in ("0003.png", "0040.png"):
+        path = here / "torn" / name
+        path.write_bytes(path.read_bytes()[:-60])
+    words = (
+        "select --reference ref.npz --feature cli_parts:pool --arm torn=torn --arm far=far --budget 200 --batch-size 10"
+    )
+    assert_refused(run(words, "--json r.json"), "torn", ".png")
+    assert not (here / "r.json").exists()
+    outcome = run(words, "--json --skip-unreadable")
+    assert outcome.code == 0, outcome.err
+    result = json.loads(outcome.out)
+    assert {row["arm"]: row["n"] for row in result["arms"]}["torn"] == 50
+    assert "arm torn: left out 2 unreadable files" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("--reference ref.npz --arm a=near --arm a=far", ["'a'", "near", "far"]),
+        ("--reference ref.npz --arm near --arm b=far", ["NAME=PATH", "near"]),
+        ("--reference ref.npz --arm a=near", ["two arms"]),
+        ("--reference ref.npz --arm a=near --arm b=nowhere", ["nowhere"]),
+        ("--reference ref.npz --arm a=near --arm b=empty", ["empty"]),
+        ("--reference nowhere.npz --arm a=near --arm b=far", ["nowhere.npz"]),
+        ("--reference near.npz --arm a=near --arm b=far", ["near.npz", "mu"]),
+        ("--reference cut.npz --arm a=near --arm b=far", ["cut.npz"]),
+        ("--arm a=near --arm b=far", ["--reference"]),
+        ("--metric is --reference ref.npz --arm a=near --arm b=far", ["--reference"]),
+        ("--reference other.npz --arm a=near --arm b=far", ["other.npz", "module:Pool"]),
+        ("--reference ref.npz --arm a=near --arm b=ref.npz", ["ref.npz", "statistics"]),
+        ("--reference ref.npz --arm a=near --arm b=wide.npy", ["wide.npy"]),
+        ("--reference ref.npz --arm a=near --arm b=nan.npy", ["nan.npy"]),
+        ("--reference ref.npz --arm a=near --arm b=tiny.npy", ["tiny.npy", "--replacement"]),
+        ("--reference ref.npz --arm a=near --arm b=cli_parts:number", ["cli_parts:number"]),
+        ("--reference ref.npz --arm a=near --arm b=cli_parts:nothing", ["cli_parts:nothing"]),
+        ("--reference ref.npz --arm a=near --arm b=run.ckpt", ["run.ckpt", "--module"]),
+        ("--reference ref.npz --arm a=near --arm b=far --module cli_parts:Pool", ["--module"]),
+        ("--reference ref.npz --arm a=near --arm b=far --bound nonsense", ["nonsense"]),
+        ("--reference ref.npz --arm a=near --arm b=far --policy nonsense", ["nonsense"]),
+        ("--reference ref.npz --arm a=near --arm b=far --stop nonsense", ["nonsense"]),
+        ("--reference ref.npz --arm a=near --arm b=far --delta 2", ["2"]),
+        ("--reference ref.npz --arm a=near --arm b=far --budget 5", ["5"]),
+        ("--reference ref.npz --arm a=near --arm b=far --feature none", ["near", "none"]),
+        ("--reference ref.npz --arm a=near --arm b=far --json missing/r.json", ["missing"]),
+        ("--reference ref.npz --arm a=near --arm b=far --plot r.doc", ["r.doc"]),
+        ("--reference ref.npz --arm a=near --arm b=far --json r.json --html r.json", ["r.json"]),
+        ("--arm a=near --arm b=far --nonsense", ["--nonsense"]),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_written(run, reference, here, words, names):
+    (here / "empty").mkdir()
+    (here / "run.ckpt").write_bytes(b"")
+    (here / "cut.npz").write_bytes((here / "ref.npz").read_bytes()[:400])
+    np.save("wide.npy", np.ones((150, 13)))
+    np.save("nan.npy", np.full((150, 12), np.nan))
+    np.save("tiny.npy", np.ones((15, 12)))
+    assert run("stats real -o other.npz --feature cli_parts:Pool --workers 0").code == 0
+    before = set(here.iterdir())
+    feature = "" if "--feature" in words else "--feature cli_parts:pool"
+    assert_refused(run("select --budget 100 --batch-size 10 --quiet", feature, words), *names)
+    assert set(here.iterdir()) == before
