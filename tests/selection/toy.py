@@ -1,5 +1,6 @@
 """A metric that is an ordinary mean, so that every number of the selector can be checked by hand."""
 
+import math
 from collections.abc import Iterable
 
 import torch
@@ -21,6 +22,7 @@ class MeanMetric(OptimisticMetric):
         super().__init__(**kwargs)
         self.delta, self.bound, self.bias = delta, bound, bias
         self.asked: list[tuple[str, ...]] = []
+        self._known = (0, 0.0, 0.0)
         self.add_state("values", default=[], dist_reduce_fx="cat")
 
     def extract(self, inputs: Tensor) -> Tensor:
@@ -43,16 +45,18 @@ class MeanMetric(OptimisticMetric):
         return self.bounds().lower
 
     def _moments(self) -> tuple[float, float]:
-        x = torch.cat(self.values)
-        return float(x.mean()), float(x.std() / len(x) ** 0.5)
+        if self._known[0] != len(self.values):
+            x = torch.cat(self.values)
+            self._known = (len(self.values), float(x.mean()), float(x.std() / len(x) ** 0.5))
+        return self._known[1], self._known[2]
 
     def estimate(self) -> Tensor:
         return torch.tensor(self._moments()[0] + self.bias / self.num_samples)
 
     def bounds(self) -> Interval:
         mean, se = self._moments()
-        width = (2 * torch.log(torch.tensor(2 * self.num_samples**2 / self.delta))).sqrt() * se
-        return Interval(mean - width, mean + self.bias / self.num_samples + width)
+        width = math.sqrt(2 * math.log(2 * self.num_samples**2 / self.delta)) * se
+        return Interval(torch.tensor(mean - width), torch.tensor(mean + self.bias / self.num_samples + width))
 
     def debiased(self) -> Debiased:
         mean, se = self._moments()

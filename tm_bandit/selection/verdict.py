@@ -108,8 +108,8 @@ def contenders(arms: Sequence[ArmStats], drawn_since: Mapping[str, int]) -> list
 def recommend(arms: Sequence[ArmStats], drawn_since: Mapping[str, int], traces: Mapping[str, Trace]) -> str | None:
     """Return the contender with the smallest debiased loss.
 
-    Arms whose sample counts differ by more than a factor of two are compared at equal counts: the plug-in estimate of
-    the Frechet distance falls with the count, and what is left of that after debiasing must not decide.
+    Against an arm with more than twice its samples a contender must also be ahead at equal counts: the plug-in estimate
+    of the Frechet distance falls with the count, and what is left of that after debiasing must not decide.
 
     Args:
         arms: the active arms.
@@ -121,11 +121,10 @@ def recommend(arms: Sequence[ArmStats], drawn_since: Mapping[str, int], traces: 
         return None
     champion = lowest(pool[:1], central)
     for arm in pool[1:]:
-        pair = (champion, arm)
+        pairs = [(champion, arm)]
         if champion.num_samples > 2 * arm.num_samples:
-            pair = at_equal_n(champion, arm, traces) or pair
-        mine, theirs = central(pair[0]), central(pair[1])
-        if theirs < mine or math.isnan(mine):
+            pairs += filter(None, [at_equal_n(champion, arm, traces)])
+        if all(central(theirs) < central(mine) or math.isnan(central(mine)) for mine, theirs in pairs):
             champion = arm
     return champion.name
 
