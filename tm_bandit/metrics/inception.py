@@ -62,7 +62,8 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
     Args:
         feature: the classifier: a layer of the Inception network (as in torchmetrics), a module or callable that
             returns logits of shape ``(N, d)``, or ``"none"`` if probabilities are computed elsewhere
-        (:meth:`update_probs`). bound: one of the above.
+            (:meth:`update_probs`).
+        bound: one of the above.
         delta: failure probability of the bound.
         horizon: number of looks ``T`` at the score; divides ``delta``, as in the paper's algorithm.
         normalize: whether images are floats in [0, 1] rather than uint8.
