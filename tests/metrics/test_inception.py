@@ -355,3 +355,34 @@ def test_the_inception_network_as_torchmetrics_has_it(tmp_path_factory):
 def test_a_missing_file_of_weights(tmp_path):
     with pytest.raises(WeightsError, match=r"nowhere.pth does not exist"):
         OptimisticIS(feature_extractor_weights_path=tmp_path / "nowhere.pth")
+
+
+def test_merging_states():
+    first, second = draw(30, seed=1), draw(20, seed=2)
+    metric, other = make("paper"), filled("paper", second)
+    metric.merge_state(other)  # into one that has seen nothing
+    assert torch.equal(metric.compute(), other.compute())
+    metric = filled("paper", first)
+    metric.merge_state(other)
+    torch.testing.assert_close(metric.compute(), filled("paper", torch.cat([first, second])).compute())
+    metric.merge_state(make("paper"))
+    assert metric.num_samples == 50
+
+
+def test_real_samples_are_no_generated_ones():
+    metric = make("paper", reset_real_features=False)
+    metric.update(draw(40, seed=3), real=True)
+    metric.update_probs(draw(20, seed=4), real=True)
+    assert metric.num_samples == 0
+    metric.update(draw())
+    assert torch.equal(metric.compute(), filled("paper").compute())
+    metric.reset()
+    assert (metric.num_samples, float(metric.real_num)) == (0, 60.0)
+    with pytest.raises(InputError, match="real ones"):
+        metric(draw(), real=True)
+    forgetful = make("paper")
+    forgetful.update(draw(), real=True)
+    forgetful.reset()
+    assert float(forgetful.real_num) == 0.0
+    with pytest.raises(InputError, match="reset_real_features"):
+        make("paper", reset_real_features=1)

@@ -388,12 +388,14 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
         super()._sync_dist(gather, process_group=process_group)
 
     def _reduce_states(self, incoming_state: Mapping[str, Any]) -> None:
-        """Merge the states of earlier batches, which may be none, into those of this batch."""
+        """Merge the states of another metric (``merge_state``); either may not have seen a sample yet."""
         incoming = dict(incoming_state)
         self._know_classes(incoming["prob"].shape[-1])
         for name in _PER_CLASS:
             incoming[name] = _lengthen(incoming[name], self.num_classes)
         super()._reduce_states(incoming)
+        self._computed = None
+        self._update_count = max(self._update_count, int(self.num_samples > 0))
 
 
 def _lengthen(state: Tensor, num_classes: int) -> Tensor:
