@@ -116,7 +116,9 @@ class RowMetric(FeatureNetworkMixin, OptimisticMetric):
                 f"Expected features of shape (n, {wanted}), but got {tuple(rows.shape)}; reference and samples must "
                 "come from the same extractor."
             )
-        bad = rows.shape[0] - int((rows.detach().abs() <= _LARGEST).all(dim=1).sum())
+        # In narrow dtypes the limit itself becomes infinite, and infinite values would pass a mere comparison.
+        usable = rows.detach().isfinite() & (rows.detach().abs() <= _LARGEST)
+        bad = rows.shape[0] - int(usable.all(dim=1).sum())
         if bad:
             raise InputError(
                 f"Expected finite features, but got {bad} of {rows.shape[0]} rows with NaN, infinite or absurdly large "

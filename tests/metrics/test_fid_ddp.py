@@ -1,0 +1,131 @@
+"""OptimisticFID over two real processes: the result is that of one process that saw everything."""
+
+import pytest
+import torch
+
+from tm_bandit import OptimisticFID, ReferenceStatistics
+from tm_bandit._exceptions import NotReadyError
+
+DIM = 8
+
+
+def draw(seed, count):
+    return torch.randn(count, DIM, generator=torch.Generator().manual_seed(seed)) * torch.arange(1.0, DIM + 1)
+
+
+def statistics():
+    return ReferenceStatistics.from_features(draw(1, 40))
+
+
+def values(metric):
+    interval = metric.bounds()
+    return {
+        "compute": float(metric.compute()),
+        "estimate": float(metric.estimate()),
+        "lower": float(interval.lower),
+        "upper": float(interval.upper),
+        **metric.losses(["optimistic", "estimate"]),
+    }
+
+
+def observe(rank, world_size, shares, bound, reference):
+    """Feed this rank's share of the rows, ask for everything twice, then go on."""
+    metric = OptimisticFID("none", statistics() if reference else None, bound=bound)
+    start = sum(shares[:rank])
+    mine = draw(2, sum(shares))[start : start + shares[rank]]
+    if not reference:
+        metric.update_features(draw(1, 40)[rank::world_size], real=True)
+    for batch in mine.split(3):
+        metric.update_features(batch)
+    # A rank without samples is told nothing at all, and compute would warn about that.
+    metric._update_count = max(metric._update_count, 1)
+    first, local = values(metric), metric.num_samples
+    metric.update_features(draw(10 + rank, 3))
+    second = values(metric)
+    return first, second, local, metric.num_samples
+
+
+@pytest.mark.parametrize("shares", [(4, 2), (6, 0), (0, 5), (30, 3), (3, 30), (20, 25), (40, 0)], ids=str)
+@pytest.mark.parametrize("reference", [True, False], ids=["given", "fed"])
+def test_two_processes_equal_one(ranks, shares, reference):
+    first, second, local, after = zip(*ranks.run(observe, shares, "authors", reference), strict=True)
+    alone = OptimisticFID("none", statistics() if reference else None, bound="authors")
+    if not reference:
+        alone.update_features(draw(1, 40), real=True)
+    alone.update_features(draw(2, sum(shares)))
+    expected = values(alone)
+    alone.update_features(torch.cat([draw(10, 3), draw(11, 3)]))
+    expected_second = values(alone)
+    for rank in range(2):
+        assert first[rank] == pytest.approx(expected, rel=1e-9)
+        assert second[rank] == pytest.approx(expected_second, rel=1e-9)
+    # The sync is undone: each rank goes on with its own samples.
+    assert local == shares
+    assert after == tuple(share + 3 for share in shares)
+
+
+def observe_mixed(rank, world_size):
+    metric = OptimisticFID("none", statistics(), bound="none")
+    rows = draw(2, 6)[3 * rank : 3 * rank + 3]
+    metric.update_features(rows.half() if rank else rows.double())
+    return float(metric.compute())
+
+
+def test_ranks_may_have_rows_of_different_precision(ranks):
+    alone = OptimisticFID("none", statistics(), bound="none")
+    alone.update_features(torch.cat([draw(2, 6)[:3].double(), draw(2, 6)[3:].half().double()]))
+    assert ranks.run(observe_mixed) == pytest.approx([float(alone.compute())] * 2, rel=1e-9)
+
+
+def observe_local(rank, world_size):
+    metric = OptimisticFID("none", statistics(), bound="authors", sync_on_compute=False)
+    metric.update_features(draw(rank, 5 + rank))
+    return values(metric)
+
+
+def test_sync_can_be_switched_off(ranks):
+    answers = ranks.run(observe_local)
+    for rank, answer in enumerate(answers):
+        alone = OptimisticFID("none", statistics(), bound="authors")
+        alone.update_features(draw(rank, 5 + rank))
+        assert answer == pytest.approx(values(alone), rel=1e-9)
+
+
+def observe_failure(rank, world_size):
+    """Ask too early; what was collected must survive the error, and no rank may stay synced."""
+    metric = OptimisticFID("none", statistics(), bound="authors")
+    if rank == 0:
+        metric.update_features(draw(3, 1))
+    metric._update_count = 1
+    with pytest.raises(NotReadyError) as first:
+        metric.compute()
+    with pytest.raises(NotReadyError) as second:
+        metric.estimate()
+    errors = [str(first.value), str(second.value)]
+    before = metric.num_samples
+    metric.update_features(draw(4 + rank, 4))
+    return errors, before, float(metric.compute())
+
+
+def test_an_early_question_leaves_the_states_alone(ranks):
+    (errors, mine, value), (_, theirs, other) = ranks.run(observe_failure)
+    assert (mine, theirs) == (1, 0)
+    assert len(errors) == 2
+    assert all("but got 1" in error for error in errors)
+    alone = OptimisticFID("none", statistics(), bound="authors")
+    alone.update_features(torch.cat([draw(3, 1), draw(4, 4), draw(5, 4)]))
+    assert [value, other] == pytest.approx([float(alone.compute())] * 2, rel=1e-9)
+
+
+def observe_step(rank, world_size):
+    metric = OptimisticFID("none", statistics(), bound="none", dist_sync_on_step=True)
+    step = float(metric(draw(rank, 5)))
+    return step, metric.num_samples, float(metric.compute())
+
+
+def test_forward_can_sync_each_step(ranks):
+    alone = OptimisticFID("none", statistics(), bound="none")
+    alone.update_features(torch.cat([draw(0, 5), draw(1, 5)]))
+    expected = float(alone.compute())
+    for step, count, final in ranks.run(observe_step):
+        assert (step, count, final) == (pytest.approx(expected, rel=1e-9), 5, pytest.approx(expected, rel=1e-9))
