@@ -1,0 +1,155 @@
+# ruff: noqa: D102 - the methods of the replaying metric are those of the real one
+"""Each arm's numbers are computed once and shared by all policies that look at them.
+
+The selector seeds samples by (seed, arm, draw), so two policies that use the same bound see the same numbers of
+the same arm after the same number of pulls. A stream computes them with the real metric, as far as anybody asks; the
+selector then runs on a metric that looks them up. Nothing is approximated by that; what is held between refreshes is
+held in the selector as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from tm_bandit.metrics.base import LOSS_FIELDS, Debiased, Interval, OptimisticMetric
+from tm_bandit.selection.sampling import stable_seed
+from tm_bandit.selection.setup import arm_delta, arm_metric
+from tm_bandit.simulation import Scenario, SimulatedArm
+
+#: What costs little to compute at every pull, by bound; the rest is refreshed when the sample count has grown.
+CHEAP = {"witness": ("witness", "stderr", "optimistic")}
+
+
+class Stream:
+    """The numbers of one arm after each pull."""
+
+    def __init__(self, scenario: Scenario, arm: SimulatedArm, position: int, bound: str, seed: int, **how) -> None:
+        template = scenario.metric(bound)
+        initial = len(scenario.arms) - sum(pull > 0 for pull in scenario.joins.values())
+        self.metric = arm_metric(template, arm_delta(template, initial, position + 1), None)
+        self.arm, self.seed = arm, seed
+        self.batch_size: int = how["batch_size"]
+        self.growth: float = 1.0 + how["refresh"]
+        self.always: bool = how["always"] or scenario.higher_is_better
+        self.cheap = CHEAP.get(bound, ())
+        self.records: list[dict[str, float]] = [dict.fromkeys(LOSS_FIELDS, math.nan)]
+        self.next_refresh = 1
+
+    def at(self, pull: int) -> dict[str, float]:
+        """Return all numbers after a pull; the dear ones may be as old as the last refresh."""
+        while len(self.records) <= pull:
+            self._pull()
+        return self.records[pull]
+
+    def _pull(self) -> None:
+        pull = len(self.records)
+        generator = torch.Generator().manual_seed(stable_seed(self.seed, self.arm.name, pull - 1, 0))
+        self.metric.update_rows(self.metric.check_rows(self.arm.sample(self.batch_size, generator=generator)))
+        due = pull >= self.next_refresh
+        if due:
+            self.next_refresh = max(pull + 1, math.ceil(self.growth * pull))
+        fields: Sequence[str] = LOSS_FIELDS if due or self.always else self.cheap
+        fresh = self.metric.losses(fields) if fields and pull * self.batch_size >= 2 else {}
+        self.records.append({**self.records[-1], **fresh})
+
+
+class Replay(OptimisticMetric):
+    """A metric that looks its numbers up; a row holds the number of the arm it comes from."""
+
+    higher_is_better = False
+    full_state_update = False
+
+    def __init__(self, streams: Sequence[Stream], template: OptimisticMetric) -> None:
+        super().__init__()
+        self.streams, self.template = streams, template
+        self.bound, self.delta = template.bound, template.delta
+        self.add_state("pulls", torch.tensor(0), dist_reduce_fx="sum")
+        self.index = -1
+
+    def __deepcopy__(self, memo: dict) -> Replay:
+        return type(self)(self.streams, self.template)
+
+    def extract(self, inputs: Tensor) -> Tensor:
+        return inputs
+
+    def check_rows(self, rows: Tensor) -> Tensor:
+        return rows
+
+    def update(self, rows: Tensor) -> None:
+        self.update_rows(rows)
+
+    def update_rows(self, rows: Tensor) -> None:
+        self.index = int(rows[0, 0])
+        self.pulls = self.pulls + 1
+
+    def compute(self) -> Tensor:
+        return self.bounds().lower
+
+    def _now(self) -> dict[str, float]:
+        return self.streams[self.index].at(int(self.pulls))
+
+    def estimate(self) -> Tensor:
+        return torch.tensor(self._now()["estimate"])
+
+    def bounds(self) -> Interval:
+        now = self._now()
+        return Interval(torch.tensor(now["optimistic"]), torch.tensor(now["pessimistic"]))
+
+    def debiased(self) -> Debiased:
+        now = self._now()
+        return Debiased(torch.tensor(now["debiased"]), torch.tensor(now["debiased_stderr"]))
+
+    @property
+    def num_samples(self) -> int:
+        return int(self.pulls)
+
+    @property
+    def burn_in_met(self) -> bool:
+        return True
+
+    @property
+    def min_samples(self) -> int:
+        return self.template.min_samples
+
+    def losses(self, fields: Iterable[str]) -> dict[str, float]:
+        now = self._now()
+        return {name: now[name] for name in fields}
+
+    def score_from_loss(self, loss: float) -> float:
+        return self.template.score_from_loss(loss)
+
+
+class ReplayUp(Replay):
+    """The same for scores of which higher ones are better."""
+
+    higher_is_better = True
+
+
+def replayed(scenario: Scenario, seed: int, *, batch_size: int = 5, refresh: float = 0.05, always: bool = False):
+    """Return the scenario with streams in place of samplers, for one trial.
+
+    Args:
+        scenario: the real one.
+        seed: seed of the trial; the selector must be given the same.
+        batch_size: samples per pull.
+        refresh: growth of the sample count after which the dear numbers are refreshed.
+        always: refresh everything at every pull (small dimensions).
+    """
+    streams: dict[str, list[Stream]] = {}
+    how = {"batch_size": batch_size, "refresh": refresh, "always": always}
+
+    def metric(bound: str) -> Replay:
+        if bound not in streams:
+            streams[bound] = [Stream(scenario, arm, i, bound, seed, **how) for i, arm in enumerate(scenario.arms)]
+        kind = ReplayUp if scenario.higher_is_better else Replay
+        return kind(streams[bound], scenario.metric(bound))
+
+    def sampler(index: int):
+        return lambda num_samples: torch.full((num_samples, 1), float(index))
+
+    arms = [SimulatedArm(arm.name, sampler(i), arm.score) for i, arm in enumerate(scenario.arms)]
+    return Scenario(scenario.name, arms, metric, scenario.joins, scenario.higher_is_better)
