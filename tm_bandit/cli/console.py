@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from types import TracebackType
@@ -30,11 +31,13 @@ class Progress:
         label: what is being done.
         unit: what is counted.
         quiet: show nothing.
-        every: seconds between two lines where there is no terminal.
+        every: seconds between two lines where there is no terminal; the environment variable
+            ``TM_BANDIT_PROGRESS_SECONDS`` overrules it.
     """
 
     def __init__(self, total: int, label: str, unit: str, quiet: bool = False, every: float = 10.0) -> None:
-        self._total, self._label, self._unit, self._quiet, self._every = total, label, unit, quiet, every
+        self._total, self._label, self._unit, self._quiet = total, label, unit, quiet
+        self._every = float(os.environ.get("TM_BANDIT_PROGRESS_SECONDS", every))
         self._done, self._last = 0, time.monotonic()
         self._bar = None
         if not quiet and sys.stderr.isatty():

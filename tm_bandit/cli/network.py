@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tm_bandit._exceptions import InputError
+from tm_bandit._exceptions import InputError, WeightsError
 from tm_bandit.cli.specs import import_reference, is_python_reference
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor, resolve
 
@@ -38,12 +38,15 @@ def make_extractor(arguments: argparse.Namespace, default: str | int) -> Extract
             raise InputError(f"Expected --feature {name} to be a module or function, but got {type(feature).__name__}.")
     if arguments.weights is not None and not Path(arguments.weights).is_file():
         raise InputError(f"Expected a file with weights, but there is none at {arguments.weights}; check --weights.")
-    extractor = resolve(
-        feature,
-        weights_path=arguments.weights,
-        normalize=arguments.normalize and name != NO_EXTRACTOR,
-        antialias=not arguments.no_antialias,
-    )
+    try:
+        extractor = resolve(
+            feature,
+            weights_path=arguments.weights,
+            normalize=arguments.normalize and name != NO_EXTRACTOR,
+            antialias=not arguments.no_antialias,
+        )
+    except WeightsError as error:
+        raise WeightsError(str(error).replace("`feature_extractor_weights_path`", "--weights")) from error
     return extractor.to(device)
 
 

@@ -1,0 +1,142 @@
+"""The command as users start it: in a process of its own, on a terminal or in a pipe, interrupted or not."""
+
+import fcntl
+import os
+import pty
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.parts import assert_refused
+
+COMMAND = [sys.executable, "-m", "tm_bandit"]
+
+SLOW = """
+import time, torch
+def slow(num_samples, generator):
+    time.sleep(0.05)
+    return torch.randn(num_samples, 12, generator=generator)
+def slower(num_samples, generator):
+    time.sleep(0.05)
+    return 1.0 + torch.randn(num_samples, 12, generator=generator)
+"""
+
+
+def test_the_installed_command_and_the_module_are_the_same():
+    script = Path(sys.executable).with_name("tm-bandit")
+    assert script.exists()
+    outputs = {
+        subprocess.run([*start, "--version"], capture_output=True, text=True, check=True).stdout
+        for start in ([str(script)], COMMAND)
+    }
+    assert len(outputs) == 1
+    assert outputs.pop().startswith("tm-bandit ")
+
+
+@pytest.mark.parametrize("command", ["stats", "select", "report"])
+def test_help_has_examples(run, command):
+    outcome = run(command, "--help")
+    assert outcome.code == 0
+    assert f"tm-bandit {command}" in outcome.out.split("examples:")[1]
+
+
+def test_help_lists_every_command(run):
+    outcome = run("--help")
+    for command in ("stats", "select", "report", "demo"):
+        assert f"\n    {command} " in outcome.out
+
+
+def test_no_command_and_unknown_commands_are_one_line(run):
+    assert_refused(run(), "COMMAND")
+    assert_refused(run("nonsense"), "nonsense")
+
+
+def test_the_demo_gets_its_own_options(run):
+    outcome = run("demo --help")
+    assert outcome.code == 0
+    assert "--fast" in outcome.out
+
+
+def test_missing_weights_are_one_line_not_a_traceback(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "nothing here"))
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")  # a machine without internet, wherever this runs
+    outcome = run("stats real -o ref.npz --feature logits_unbiased")
+    assert_refused(outcome, "inception-2015-12-05-6726825d.pth", "--weights")
+
+
+def wait_for(process, text, seconds=120):
+    """Read standard error until it says something."""
+    seen, end = "", time.monotonic() + seconds
+    while text not in seen:
+        assert time.monotonic() < end, seen
+        ready, _, _ = select.select([process.stderr], [], [], 1.0)
+        if ready:
+            part = os.read(process.stderr.fileno(), 4096).decode()
+            assert part, seen
+            seen += part
+    return seen
+
+
+def test_ctrl_c_prints_and_writes_what_is_known(here, run):
+    assert run("stats real.npy -o ref.npz").code == 0
+    (here / "slow_parts.py").write_text(SLOW)
+    words = "select --reference ref.npz --feature none --arm a=slow_parts:slow --arm b=slow_parts:slower --json r.json"
+    # Two arms cannot spend this budget within the test: only Ctrl-C ends the run.
+    process = subprocess.Popen(
+        [*COMMAND, *words.split(), "--budget", "1000000", "--batch-size", "10", "--html", "r.html"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "TM_BANDIT_PROGRESS_SECONDS": "0.2"},
+    )
+    try:
+        wait_for(process, " of 1,000,000 samples, best so far")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 1, err
+    assert out.decode().splitlines()[0].split()[:2] == ["arm", "pulls"]
+    assert "interrupted" in err.decode()
+    assert "Traceback" not in err.decode()
+    assert (here / "r.json").exists()
+    assert "interrupted" in (here / "r.html").read_text()
+
+
+def test_a_bar_on_a_terminal(here, run):
+    controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    words = ["stats", "real.npy", "-o", "ref.npz", "--batch-size", "10"]
+    process = subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, stderr=terminal)
+    os.close(terminal)
+    seen = b""
+    while True:
+        try:
+            part = os.read(controller, 4096)
+        except OSError:  # Linux's way to say that the other end is closed
+            break
+        if not part:
+            break
+        seen += part
+    os.close(controller)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert b"300/300" in seen
+    assert b"\r" in seen
+    assert b"num_samples: 300" in out
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no shell to build a pipe with")
+def test_a_reader_that_goes_away_is_no_traceback(here, run):
+    assert run("stats real.npy -o ref.npz").code == 0
+    python = " ".join(COMMAND)
+    words = "select --reference ref.npz --arm a=near.npy --arm b=far.npy --budget 80 --batch-size 10 --quiet --json"
+    done = subprocess.run(["bash", "-c", f"{python} {words} | true"], capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
