@@ -166,6 +166,25 @@ def test_order_and_batch_sizes_do_not_matter(reference, order, sizes, count, bou
     assert float(pieces.estimate()) == pytest.approx(float(whole.estimate()), rel=1e-9)
 
 
+@settings(derandomize=True, max_examples=30, deadline=None)
+@given(
+    owners=st.lists(st.integers(0, 3), min_size=2, max_size=40),
+    bound=st.sampled_from(CLASSIC_BOUNDS),
+)
+def test_the_number_of_ranks_does_not_matter(reference, owners, bound):
+    rows = draw(7, len(owners))
+    parts = [make(bound, reference) for _ in range(4)]
+    for rank, part in enumerate(parts):
+        part.update_features(rows[[i for i, owner in enumerate(owners) if owner == rank]])
+    merged = parts[0]
+    for part in parts[1:]:
+        merged.merge_state(part)
+    whole = make(bound, reference)
+    whole.update_features(rows)
+    assert merged.num_samples == len(owners)
+    assert float(merged.compute()) == pytest.approx(float(whole.compute()), rel=1e-9)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_rows_of_low_precision_are_taken_at_their_value(reference, dtype):
     rows = draw(8, 40).to(dtype)

@@ -91,6 +91,28 @@ def test_network_is_no_part_of_the_state(reference):
     assert not any("linear" in key for key in metric.state_dict())
 
 
+def test_a_loaded_state_is_not_written_to(reference):
+    metric = filled(reference, 20)
+    metric.persistent(True)
+    state = metric.state_dict()
+    before = copy.deepcopy(state)
+    twins = [OptimisticFID("none", reference, bound="authors") for _ in range(2)]
+    for seed, twin in enumerate(twins):
+        twin.load_state_dict(dict(state))
+        twin.update_features(draw(30 + seed, 4))
+        twin.update_features(draw(40 + seed, 4))
+    assert all(torch.equal(a, b) for key in before for a, b in zip(before[key], state[key], strict=True))
+    metric.update_features(draw(30, 4))
+    metric.update_features(draw(40, 4))
+    assert float(twins[0].compute()) == pytest.approx(float(metric.compute()), rel=1e-12)
+
+
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_states_can_be_kept_on_the_cpu(reference, on_cpu):
+    metric = filled(reference, 20, compute_on_cpu=on_cpu)
+    assert float(metric.compute()) == pytest.approx(float(filled(reference, 20).compute()), rel=1e-12)
+
+
 def test_callers_may_reuse_their_buffers(reference):
     metric, buffer = OptimisticFID("none", reference, bound="authors"), torch.empty(4, DIM)
     for seed in range(3):

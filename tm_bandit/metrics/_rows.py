@@ -30,7 +30,7 @@ class RowMetric(FeatureNetworkMixin, OptimisticMetric):
     ranks are merged exactly. A reference that was given to the constructor is no state: every rank has it already.
     """
 
-    generated_states = ("rows", "moment_count", "moment_mean", "moment_scatter")
+    generated_states: tuple[str, ...] = ("rows", "moment_count", "moment_mean", "moment_scatter")
     real_states = ("real_count", "real_mean", "real_scatter")
 
     rows: list[Tensor]
@@ -72,7 +72,7 @@ class RowMetric(FeatureNetworkMixin, OptimisticMetric):
             NotReadyError: if there is neither a reference nor two real samples.
         """
         if self._given_reference is not None:
-            return self._given_reference.to(self.device)
+            return self._given_reference.to(self._state_device)
         real = self._moments(self.real_count, self.real_mean, self.real_scatter)
         if real is None or real.count < 2:
             raise NotReadyError(
@@ -86,6 +86,10 @@ class RowMetric(FeatureNetworkMixin, OptimisticMetric):
             cached = (key, real.scatter, ReferenceStatistics.from_moments(real, self._extractor.name))
             self._caches["reference"] = cached
         return cached[2]
+
+    @property
+    def _state_device(self) -> torch.device:
+        return torch.device("cpu") if self.compute_on_cpu else self.device
 
     def extract(self, inputs: Any) -> Tensor:
         """Turn a batch of samples into feature rows; touches no state."""
@@ -183,7 +187,7 @@ class RowMetric(FeatureNetworkMixin, OptimisticMetric):
             return
         with exact_arithmetic():
             # A copy: callers may reuse their buffers, and a slice would keep all of its storage alive.
-            kept = rows.detach().to(self.device).clone()
+            kept = rows.detach().to(self._state_device).clone()
             if real:
                 self._merge_into(self.real_states, kept)
             else:
@@ -209,10 +213,16 @@ class RowMetric(FeatureNetworkMixin, OptimisticMetric):
 
     def _merge_into(self, names: tuple[str, str, str], rows: Tensor) -> Moments:
         before = self._moments(*(getattr(self, name) for name in names))
-        after = moments_from_rows(rows) if before is None else add_rows_(before, rows)
+        if before is None:
+            after = moments_from_rows(rows)
+        else:
+            # Adding in place is far cheaper, but states that were loaded or copied may belong to somebody else too.
+            mine = getattr(self, names[2])[0] is self._caches.get(names[2])
+            after = add_rows_(before if mine else before._replace(scatter=before.scatter.clone()), rows)
         count = torch.tensor([after.count], dtype=torch.int64, device=after.mean.device)
         for name, value in zip(names, (count, after.mean.unsqueeze(0), after.scatter.unsqueeze(0)), strict=True):
             setattr(self, name, [value])
+        self._caches[names[2]] = getattr(self, names[2])[0]
         return after
 
     @staticmethod
@@ -229,13 +239,13 @@ class RowMetric(FeatureNetworkMixin, OptimisticMetric):
         """Let ranks without samples take part: they have to send tensors of the others' dtype and width."""
         group = process_group or self.process_group
         width, dtype = self.num_features or 0, max((_DTYPES.index(batch.dtype) for batch in self.rows), default=0)
-        device = self.device
+        device = self._state_device
         layouts = torch.stack(dist_sync_fn(torch.tensor([width, dtype], device=device), group=group)).tolist()
         widths = {layout[0] for layout in layouts} - {0}
         if len(widths) > 1:
             raise InputError(f"Expected features of one dimension on all ranks, but got {sorted(widths)}.")
         width, row_dtype = max(widths, default=0), _DTYPES[max(layout[1] for layout in layouts)]
-        shapes = {"rows": (width,), "count": (), "mean": (width,), "scatter": (width, width)}
+        shapes = {"rows": (width,), "settled": (), "count": (), "mean": (width,), "scatter": (width, width)}
         for name in (*self.generated_states, *self.real_states):
             kind = name.rpartition("_")[2]
             state = getattr(self, name)
