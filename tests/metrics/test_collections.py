@@ -1,5 +1,7 @@
 """Both metrics inside what torchmetrics and Lightning put around metrics."""
 
+import pickle
+
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
@@ -159,6 +161,14 @@ def test_feature_share(weights_file, calls):
     assert metrics["fid"].num_features == 2048  # each still gets its own layer
     assert metrics["is"].num_classes == 1008
     assert torch.equal(metrics["is"].compute(), plain.compute())
+    # Their cache must not reach other metrics of this network: it takes a refilled buffer for a batch that it knows.
+    buffer = random_images(1, seed=3)
+    plain.reset()
+    plain.update(buffer)
+    buffer.copy_(random_images(1, seed=4))
+    plain.update(buffer)
+    assert calls == [2, 1, 1]
+    assert torch.equal(pickle.loads(pickle.dumps(metrics["is"])).compute(), metrics["is"].compute())
 
 
 def test_tracker():

@@ -53,7 +53,7 @@ class Network:
         self.label = label
 
     def __call__(self, inputs: Any, layer: str | None = None) -> Any:
-        """Run the network, through ``self.forward``: that is where torchmetrics' ``FeatureShare`` puts its cache."""
+        """Run the network, see :meth:`forward`."""
         return self.forward(inputs, layer)
 
     def forward(self, inputs: Any, layer: str | None = None) -> Any:
@@ -90,6 +90,36 @@ class Network:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.label})"
+
+
+class NetworkHandle:
+    """One metric's grip on a network that it shares with others.
+
+    torchmetrics' ``FeatureShare`` puts its cache into the ``forward`` of the object it is given. That cache knows
+    batches by their identity and keeps them alive, so it must stay with the metrics of that collection: it ends up in a
+    handle.
+
+    Args:
+        network: the network to be called.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+
+    def __call__(self, *args: Any) -> Any:
+        """Run the network, through whatever ``forward`` has become."""
+        return self.forward(*args)
+
+    def forward(self, *args: Any) -> Any:
+        """Run the network."""
+        return self.network(*args)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave a cache behind when pickled."""
+        return {"network": self.network}
+
+    def __repr__(self) -> str:
+        return repr(self.network)
 
 
 class Extractor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from tm_bandit._device import exact_device
-from tm_bandit.extractors import Extractor, resolve
+from tm_bandit.extractors import Extractor, NetworkHandle, resolve
 
 
 class FeatureNetworkMixin(Metric):
@@ -35,7 +35,8 @@ class FeatureNetworkMixin(Metric):
     ) -> None:
         """Resolve ``feature=`` and keep what it stands for."""
         self._extractor = resolve(feature, weights_path=weights_path, normalize=normalize, antialias=antialias)
-        self.inception = self._extractor.network
+        network = self._extractor.network
+        self.inception = None if network is None else NetworkHandle(network)
 
     def drop_network(self) -> None:
         """Keep the statistics only: rows come ready-made from now on, and moving this metric moves no network."""
