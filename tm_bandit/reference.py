@@ -17,6 +17,7 @@ from tm_bandit._exceptions import InputError
 from tm_bandit._statistics import StoredStatistics, read_statistics, write_statistics
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor, resolve
 from tm_bandit.functional.frechet import clean_eigenvalues, symmetrised
+from tm_bandit.functional.frechet_stream import FrechetBasis
 from tm_bandit.functional.moments import Moments, add_rows_, covariance, moments_from_rows
 
 #: How far, relative to the largest entry or eigenvalue, a covariance may be off from symmetric and semi-definite.
@@ -211,6 +212,11 @@ class ReferenceStatistics:
     def rank(self) -> int:
         """Number of eigenvalues that are not zero."""
         return int((self.eigenvalues > 0).sum())
+
+    @cached_property
+    def witness_basis(self) -> FrechetBasis:
+        """The reference as the witnesses see it: rotation, eigenvalues and scale."""
+        return FrechetBasis.from_eigen(self.mean, self.eigenvalues, self.eigenvectors)
 
     @cached_property
     def _eigen(self) -> tuple[Tensor, Tensor]:

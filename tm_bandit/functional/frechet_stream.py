@@ -109,11 +109,16 @@ class FrechetStream:
 
     Either way the summary is a pure function of the ordered rows, not of how they were batched.
 
+    Memory does not have to grow without end: rows can be *settled*. Their scores are frozen, and their moments serve
+    as training data for the rows that come after them, of which they are independent.
+
     Args:
         basis: the reference.
         alpha: level of the one-sided bound for which witnesses are damped.
         width: its confidence sequence.
         fitting: see above.
+        settled: moments of earlier rows that are no longer kept.
+        settled_scores: the scores of those rows.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -131,18 +136,25 @@ class FrechetStream:
         alpha: float = 0.05,
         width: WidthKind = "mixture",
         fitting: Fitting = "crossfit",
+        settled: Moments | None = None,
+        settled_scores: Tensor | None = None,
     ) -> None:
         self.basis = basis
         self.alpha = alpha
         self.width = width
         self.fitting = fitting
         self.count = 0
+        self._settled = settled
+        self._before = 0 if settled is None else settled.count
+        frozen = basis.center.new_empty(0) if settled_scores is None else settled_scores.to(basis.center)
+        self._frozen = frozen / basis.scale**2
+        self._settled_sums: FrechetSums | None = None
         self._rows = basis.projection.new_empty(0, basis.center.numel())
         self._scores = basis.center.new_empty(0)
         self._scored = 0
         self._summed = 0
         self._sums: FrechetSums | None = None
-        self._fitted = 0
+        self._fitted = -1
         self._witness: FrechetWitness | None = None
         self._damping = 1.0
 
@@ -161,50 +173,60 @@ class FrechetStream:
 
     def summary(self) -> WitnessSummary:
         """Fit if a fit is due, score what is not scored, and return the moments of the scores."""
-        due = refit_counts(self.count)
-        if not due:
-            return WitnessSummary(ScoreMoments(0, 0.0, 0.0, 0.0), 1.0)
-        if self.fitting == "crossfit":
-            if due[-1] != self._fitted:
-                self._fit(due[-1])
-                self._scored = 0
-            self._score(self.count)
-            scores = self._scores[: self.count]
-        else:
-            for count in due:
-                if count > self._fitted:
-                    self._score(count)
-                    self._fit(count)
-            self._score(self.count)
-            scores = self._scores[due[0] : self.count]
-        moments = ScoreMoments.of(scores)
+        moments = ScoreMoments.of(torch.cat([self._frozen, self._scores_so_far()]))
         unit = self.basis.scale**2
         return WitnessSummary(
             ScoreMoments(moments.count, moments.mean * unit, moments.std * unit, moments.skewness), self._damping
         )
 
-    def _fit(self, count: int) -> None:
-        """Fit the witnesses on the first ``count`` rows."""
-        sums = self._sum_up(count)
-        recent = recent_rows(count)
-        rows = self._rows[recent.start : recent.stop]
+    def scores(self) -> Tensor:
+        """Return the scores of the kept rows in units of the Frechet distance; fewer than rows, if some have none."""
+        return self._scores_so_far() * self.basis.scale**2
+
+    def _scores_so_far(self) -> Tensor:
+        due = [count - self._before for count in refit_counts(self._before + self.count)]
+        if self._before:
+            # Settled rows alone are enough for a first fit; fits on fewer rows than those cannot be had any more.
+            due = [0, *(count for count in due if count > 0)]
+        if not due:
+            return self._scores[:0]
         if self.fitting == "crossfit":
-            folds = num_folds(count)
-            training = leave_one_out(FrechetSums(*(part.view(-1, folds, *part.shape[1:]).sum(0) for part in sums)))
-            fold_of = torch.arange(recent.start, recent.stop, device=rows.device) % folds
-        else:
-            training = FrechetSums(*(part.sum(0, keepdim=True) for part in sums))
-            fold_of = torch.full((len(recent),), -1, device=rows.device)
+            if due[-1] != self._fitted:
+                self._fit(due[-1])
+                self._scored = 0
+            self._score(self.count)
+            return self._scores[: self.count]
+        for count in due:
+            if count > self._fitted:
+                self._score(count)
+                self._fit(count)
+        self._score(self.count)
+        return self._scores[due[0] : self.count]
+
+    def _fit(self, count: int) -> None:
+        """Fit the witnesses on the settled rows and on the first ``count`` of the others."""
+        total = self._before + count
+        sums = self._sum_up(count)
+        recent = range(max(0, recent_rows(total).start - self._before), count)
+        rows = self._rows[recent.start : recent.stop]
+        folds = num_folds(total) if self.fitting == "crossfit" else 1
+        grouped = FrechetSums(*(part.view(-1, folds, *part.shape[1:]).sum(0) for part in sums))
+        training = leave_one_out(grouped) if self.fitting == "crossfit" else grouped
+        fold_of = torch.arange(recent.start, recent.stop, device=rows.device) % folds
+        if self.fitting == "predictable":
+            fold_of -= 1  # all are training rows
+        if self._settled is not None:
+            training = self._with_settled(training)
         witness, damping = fit_folds(
-            training, self.basis.axes, rows, fold_of, sequence_width(count, self.alpha, self.width)
+            training, self.basis.axes, rows, fold_of, sequence_width(total, self.alpha, self.width)
         )
         self._witness = FrechetWitness(*(part.to(rows) for part in witness))._replace(constant=witness.constant)
         self._damping = float(damping.mean())
         self._fitted = count
 
     def _sum_up(self, count: int) -> FrechetSums:
-        """Bring the sums per fold to the first ``count`` rows, with a block that is large enough for them."""
-        block = block_size(count, self.basis.center.numel())
+        """Bring the sums per fold to the first ``count`` rows, with a block that is large enough for all rows."""
+        block = block_size(self._before + count, self.basis.center.numel())
         if self._sums is None or self._sums.block.shape[-1] < block:
             self._sums, self._summed = None, 0
         new = self._rows[self._summed : count]
@@ -215,6 +237,18 @@ class FrechetStream:
         self._sums = fresh if self._sums is None else self._sums.plus(fresh)
         self._summed = count
         return self._sums
+
+    def _with_settled(self, training: FrechetSums) -> FrechetSums:
+        """Add the settled rows to every fold's training rows."""
+        if self._settled is None:
+            return training
+        block = training.block.shape[-1]
+        if self._settled_sums is None or self._settled_sums.block.shape[-1] != block:
+            self._settled_sums = self.basis.sums_of(self._settled, block)
+        both = self._settled_sums.plus(training)
+        # Energies of single rows are known for the kept ones only; they stand for all.
+        stretch = (both.num / training.num.clamp_min(1))[:, None]
+        return both._replace(bins=training.bins * stretch, bins_squared=training.bins_squared * stretch)
 
     def _score(self, stop: int) -> None:
         """Score the rows up to ``stop`` that have no score yet, each with the witness of its fold."""

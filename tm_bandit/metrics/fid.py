@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from tm_bandit._exceptions import InputError, NotReadyError
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor
+from tm_bandit.functional.confidence import WidthKind
+from tm_bandit.functional.crossfit import MIN_ROWS
 from tm_bandit.functional.fd_bounds import (
     CovarianceNorms,
     covariance_norms,
@@ -22,8 +24,10 @@ from tm_bandit.functional.fd_bounds import (
     threshold_covariance,
 )
 from tm_bandit.functional.frechet import assemble
-from tm_bandit.metrics._rows import RowMetric, _as_list
+from tm_bandit.functional.frechet_stream import Fitting
+from tm_bandit.metrics._rows import _as_list
 from tm_bandit.metrics._spectrum import SampleSpectrum
+from tm_bandit.metrics._witness import WitnessRowMetric
 from tm_bandit.metrics.base import LOSS_FIELDS, Debiased, Interval, exact_arithmetic
 from tm_bandit.reference import ReferenceStatistics
 
@@ -60,7 +64,7 @@ BOUNDS = ("witness", *_BONUSES, "none")
 _BIASED_PLUG_IN = frozenset({"paper", "bounded", "witness"})
 
 
-class OptimisticFID(RowMetric):
+class OptimisticFID(WitnessRowMetric):
     r"""Frechet distance between generated and real samples, with an optimistic lower bound.
 
     .. math::
@@ -105,7 +109,11 @@ class OptimisticFID(RowMetric):
             the full ``d x d`` covariance at each ``compute``.
         norm_bound: the bound ``C`` on the norm of features, for ``bound="bounded"``.
         paper_as_printed: reproduce ``"paper"`` and ``"bounded"`` exactly as printed, errors included.
-        max_rows: how many rows a witness may keep; older ones are folded into moments.
+        width: confidence sequence of ``"witness"``: ``"mixture"``, or ``"lil"``, which is wider and safer.
+        fitting: how ``"witness"`` keeps its witnesses independent of the rows they score: ``"crossfit"``, or
+            ``"predictable"``, which is looser but whose anytime guarantee is proved.
+        max_rows: how many rows ``"witness"`` may keep (default: the larger of 4096 and four times the dimension); then
+            the older half is settled, its scores frozen and its moments kept.
         normalize: whether images are floats in [0, 1] rather than uint8.
         reset_real_features: whether :meth:`reset` also forgets real samples.
         feature_extractor_weights_path: file with the weights of a named network.
@@ -141,6 +149,8 @@ class OptimisticFID(RowMetric):
         threshold: float = 0.0,
         norm_bound: float | None = None,
         paper_as_printed: bool = False,
+        width: WidthKind = "mixture",
+        fitting: Fitting = "crossfit",
         max_rows: int | None = None,
         normalize: bool = False,
         reset_real_features: bool = True,
@@ -158,7 +168,7 @@ class OptimisticFID(RowMetric):
         if not isinstance(reset_real_features, bool):
             raise InputError(f"Expected `reset_real_features` to be a bool, but got {reset_real_features!r}.")
         _check_arguments(bound, delta, horizon, kappa, threshold, norm_bound, paper_as_printed, max_rows)
-        super().__init__(reference, reset_real_features, **kwargs)
+        super().__init__(reference, reset_real_features, width=width, fitting=fitting, max_rows=max_rows, **kwargs)
         self.bound = bound
         self.delta = float(delta)
         self.horizon = horizon
@@ -166,7 +176,6 @@ class OptimisticFID(RowMetric):
         self.threshold = float(threshold)
         self.norm_bound = norm_bound
         self.paper_as_printed = paper_as_printed
-        self.max_rows = max_rows
         self._hold_network(
             feature, weights_path=feature_extractor_weights_path, normalize=normalize, antialias=antialias
         )
@@ -284,7 +293,7 @@ class OptimisticFID(RowMetric):
     @property
     def min_samples(self) -> int:
         """The fewest samples with which the bound says anything at all."""
-        return 2
+        return MIN_ROWS if self.bound == "witness" else 2
 
     def losses(self, fields: Iterable[str]) -> dict[str, float]:
         """Return the asked-for fields of ``ArmStats``; the distance is a loss already.
@@ -306,7 +315,7 @@ class OptimisticFID(RowMetric):
             if "optimistic" in wanted:
                 result["optimistic"] = self._optimistic()
             if "pessimistic" in wanted:
-                result["pessimistic"] = self._interval()[1]
+                result["pessimistic"] = self._pessimistic()
             if "estimate" in wanted:
                 result["estimate"] = self._plug_in(unbiased=True)
             if wanted & {"witness", "stderr"}:
@@ -326,7 +335,7 @@ class OptimisticFID(RowMetric):
     def _limit_rows(self) -> None:
         """Fold all rows once there are more of them than dimensions; a witness has its own rule."""
         if self.bound == "witness":
-            self._witness_limit_rows()
+            self._settle_rows()
             return
         if self.num_samples > self.rows[-1].shape[1]:
             before, rows = self._folded(), list(self.rows)
@@ -337,16 +346,9 @@ class OptimisticFID(RowMetric):
 
     def _spectrum(self) -> SampleSpectrum:
         """Return the spectra of the samples so far."""
-        reference = self.reference
-        if self.num_samples < 2:
-            raise NotReadyError(f"Expected at least two generated samples, but got {self.num_samples}; add more.")
+        reference = self._ready_reference()
         spectrum: SampleSpectrum | None = self._caches.get("spectrum")
         if spectrum is None or spectrum.reference is not reference:
-            if reference.num_features != self.num_features:
-                raise InputError(
-                    f"Expected samples of the reference's dimension {reference.num_features}, but got "
-                    f"{self.num_features}."
-                )
             norms = self.bound in _BONUSES and self.bound != "naive" and self.threshold == 0
             spectrum = self._caches["spectrum"] = SampleSpectrum(reference, norms)
         spectrum.read(self._folded(), [batch for batch in _as_list(self.rows) if batch.shape[0]])
@@ -381,30 +383,26 @@ class OptimisticFID(RowMetric):
 
     def _optimistic(self) -> float:
         if self.bound == "witness":
-            return self._witness_interval()[0]
+            return self._witness_lower()
         plug_in = self._plug_in(unbiased=self.bound not in _BIASED_PLUG_IN)
         return plug_in if self.bound == "none" else plug_in - self._bonus()
 
     def _interval(self) -> tuple[float, float]:
         if self.bound == "witness":
-            return self._witness_interval()
+            return self._witness_lower(), self._witness_upper()
         plug_in = self._plug_in(unbiased=self.bound not in _BIASED_PLUG_IN)
         if self.bound == "none":
             return -math.inf, math.inf
         bonus = self._bonus()
         return plug_in - bonus, plug_in + bonus
 
-    def _witness_limit_rows(self) -> None:
-        """Fold rows beyond ``max_rows``."""
-
-    def _witness_interval(self) -> tuple[float, float]:
-        """Return the witness bound and its other side."""
-        raise NotReadyError("Expected a bound that is available, but got 'witness'; use another `bound`.")
+    def _pessimistic(self) -> float:
+        return self._witness_upper() if self.bound == "witness" else self._interval()[1]
 
     def _witness_mean(self) -> tuple[float, float]:
         """Return the witness's mean and standard error; for bounds without a witness their plug-in and 0."""
         if self.bound == "witness":
-            raise NotReadyError("Expected a bound that is available, but got 'witness'; use another `bound`.")
+            return super()._witness_mean()
         return self._plug_in(unbiased=self.bound not in _BIASED_PLUG_IN), 0.0
 
     def _debiased(self) -> tuple[float, float]:
