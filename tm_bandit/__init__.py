@@ -1,8 +1,41 @@
 """Pick the best generative model with the fewest samples."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from tm_bandit.__about__ import __version__
-from tm_bandit.metrics import OptimisticFID, OptimisticIS
-from tm_bandit.reference import ReferenceStatistics
-from tm_bandit.selection import ModelSelector, SelectionResult
+
+if TYPE_CHECKING:
+    from tm_bandit.metrics import OptimisticFID, OptimisticIS
+    from tm_bandit.reference import ReferenceStatistics
+    from tm_bandit.selection import ModelSelector, SelectionResult
 
 __all__ = ["ModelSelector", "OptimisticFID", "OptimisticIS", "ReferenceStatistics", "SelectionResult", "__version__"]
+
+#: Where the public names live. They are loaded when first used, because torch and torchmetrics take seconds, for which
+#: `tm-bandit --help` or a mistyped option should not have to wait.
+_HOMES = {
+    "ModelSelector": "tm_bandit.selection",
+    "OptimisticFID": "tm_bandit.metrics",
+    "OptimisticIS": "tm_bandit.metrics",
+    "ReferenceStatistics": "tm_bandit.reference",
+    "SelectionResult": "tm_bandit.selection",
+}
+_MODULES = ("callbacks", "extractors", "functional", "metrics", "policies", "reference", "selection", "simulation")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    elif name in _MODULES:
+        value = import_module(f"tm_bandit.{name}")
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES})
