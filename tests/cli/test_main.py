@@ -90,18 +90,15 @@ def test_ctrl_c_prints_and_writes_what_is_known(here, run):
     (here / "slow_parts.py").write_text(SLOW)
     words = "select --reference ref.npz --feature none --arm a=slow_parts:slow --arm b=slow_parts:slower --json r.json"
     # Two arms cannot spend this budget within the test: only Ctrl-C ends the run.
-    process = subprocess.Popen(
-        [*COMMAND, *words.split(), "--budget", "1000000", "--batch-size", "10", "--html", "r.html"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "TM_BANDIT_PROGRESS_SECONDS": "0.2"},
-    )
-    try:
-        wait_for(process, " of 1,000,000 samples, best so far")
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
+    command = [*COMMAND, *words.split(), "--budget", "1000000", "--batch-size", "10", "--html", "r.html"]
+    environment = {**os.environ, "TM_BANDIT_PROGRESS_SECONDS": "0.2"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        try:
+            wait_for(process, " of 1,000,000 samples, best so far")
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 1, err
     assert out.decode().splitlines()[0].split()[:2] == ["arm", "pulls"]
     assert "interrupted" in err.decode()
@@ -110,23 +107,24 @@ def test_ctrl_c_prints_and_writes_what_is_known(here, run):
     assert "interrupted" in (here / "r.html").read_text()
 
 
+def read_terminal(controller):
+    try:
+        return os.read(controller, 4096)
+    except OSError:  # Linux's way to say that the other end is closed
+        return b""
+
+
 def test_a_bar_on_a_terminal(here, run):
     controller, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     words = ["stats", "real.npy", "-o", "ref.npz", "--batch-size", "10"]
-    process = subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, stderr=terminal)
-    os.close(terminal)
-    seen = b""
-    while True:
-        try:
-            part = os.read(controller, 4096)
-        except OSError:  # Linux's way to say that the other end is closed
-            break
-        if not part:
-            break
-        seen += part
-    os.close(controller)
-    out, _ = process.communicate(timeout=60)
+    with subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, stderr=terminal) as process:
+        os.close(terminal)
+        seen = b""
+        while part := read_terminal(controller):
+            seen += part
+        os.close(controller)
+        out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert b"300/300" in seen
     assert b"\r" in seen

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+from os.path import commonprefix
 from typing import NamedTuple
 
 _WIDTH = 960
@@ -118,7 +119,7 @@ def interval_chart(series: Sequence[Series], total: float, label: str, height: i
             f'<polyline class="line" points="{_points(line)}"/></g>'
         )
         ends.append((line[-1][1], arm))
-    marks += _end_labels(ends, top, bottom)
+    marks += _end_labels(ends, short_names([arm.name for arm in series]), top, bottom)
     return _svg(height, f"Score and confidence interval of each arm while the samples are drawn ({label})", marks)
 
 
@@ -135,6 +136,7 @@ def allocation_chart(
         figures: the number at the left of each row.
     """
     row, top = 26, 6
+    short = short_names(names)
     bottom = top + row * len(names)
     marks = [_axis_x(total, top, bottom)]
     for at, (name, style, shares, figure) in enumerate(zip(names, styles, bins, figures, strict=True)):
@@ -150,7 +152,7 @@ def allocation_chart(
         marks.append(f'<rect class="track" x="{_LEFT}" y="{y + 4}" width="{_PLOT}" height="{row - 8}"/>')
         marks.append(f'<g class="fill">{cells}</g>')
         marks.append(f'<text class="tick" x="{_LEFT - 8}" y="{y + 17}" text-anchor="end">{escape(figure)}</text>')
-        marks.append(f'<text class="label" x="{_LEFT + _PLOT + 10}" y="{y + 17}">{escape(_short(name, 20))}</text></g>')
+        marks.append(f'<text class="label" x="{_LEFT + _PLOT + 10}" y="{y + 17}">{escape(short[name])}</text></g>')
     return _svg(bottom + 44, "Which arm the samples were drawn from, over the run", marks)
 
 
@@ -202,7 +204,7 @@ def _points(corners: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
 
 
-def _end_labels(ends: Sequence[tuple[float, Series]], top: int, bottom: int) -> list[str]:
+def _end_labels(ends: Sequence[tuple[float, Series]], short: Mapping[str, str], top: int, bottom: int) -> list[str]:
     """Name the coloured arms at the end of their lines, moved apart where they would overlap."""
     labelled = sorted((item for item in ends if item[1].style != "other"), key=lambda item: item[0])
     gap = 15.0
@@ -218,18 +220,38 @@ def _end_labels(ends: Sequence[tuple[float, Series]], top: int, bottom: int) -> 
     x = _LEFT + _PLOT
     return [
         f'<g class="arm {arm.style}"><line class="leader" x1="{x}" y1="{y:.1f}" x2="{x + 7}" y2="{at:.1f}"/>'
-        f'<text class="label" x="{x + 10}" y="{at + 4:.1f}">{escape(_short(arm.name, 20))}</text></g>'
+        f'<text class="label" x="{x + 10}" y="{at + 4:.1f}">{escape(short[arm.name])}</text></g>'
         for (y, arm), at in zip(labelled, ys, strict=True)
     ]
 
 
-def _short(name: str, length: int) -> str:
-    """Cut the middle out of a long name: the ends of checkpoint names are what tells them apart.
+def short_names(names: Sequence[str], length: int = 20) -> dict[str, str]:
+    """Cut long names so that they can still be told apart.
+
+    What all names begin and end with goes first; what is still too long loses its middle.
+
+    Args:
+        names: the names, without repetition.
+        length: the most characters that a name may have.
 
     Example:
-        >>> _short("epoch=10-step=2000-ema0.999.ckpt", 15)
-        'epoch=1…99.ckpt'
+        >>> list(short_names(["run/epoch=10-step=2000.ckpt", "run/epoch=9-step=1800.ckpt"]).values())
+        ['…10-step=2000…', '…9-step=1800…']
+        >>> list(short_names(["ema", "raw"]).values())
+        ['ema', 'raw']
     """
+    if all(len(name) <= length for name in names):
+        return {name: name for name in names}
+    head = len(commonprefix(list(names))) if len(names) > 1 else 0
+    tail = len(commonprefix([name[head:][::-1] for name in names])) if len(names) > 1 else 0
+    cut = {}
+    for name in names:
+        middle = name[head : len(name) - tail]
+        cut[name] = _short(("…" if head else "") + middle + ("…" if tail else ""), length)
+    return cut
+
+
+def _short(name: str, length: int) -> str:
     if len(name) <= length:
         return name
     half = (length - 1) // 2
