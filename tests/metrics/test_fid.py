@@ -16,6 +16,7 @@ from tm_bandit import OptimisticFID, ReferenceStatistics
 from tm_bandit._exceptions import NotReadyError
 from tm_bandit.functional import fd_burn_in
 from tm_bandit.functional.fd_bounds import covariance_norms
+from tm_bandit.functional.frechet import symmetric_eigenvalues
 
 DIM = 12
 CLASSIC_BOUNDS = ("paper", "authors", "bounded", "naive", "none")
@@ -279,13 +280,18 @@ class Spy(TorchDispatchMode):
             square = isinstance(tensor, torch.Tensor) and tensor.ndim >= 2 and tensor.shape[-1] == tensor.shape[-2]
             if square and tensor.data_ptr() != self.shared:
                 self.largest = max(self.largest, tensor.shape[-1])
-        if "linalg" in str(func) and "eig" in str(func):
+        if "linalg" in str(func) and ("eig" in str(func) or "svd" in str(func)):
             self.decomposed.append(args[0].shape[-1])
         return out
 
 
 @pytest.mark.parametrize("bound", ["authors", "paper", "none"])
-def test_nothing_of_size_d_is_made_while_there_are_few_samples(bound):
+def test_nothing_of_size_d_is_made_while_there_are_few_samples(bound, monkeypatch):
+    def spied(matrix):
+        spy.decomposed.append(matrix.shape[-1])
+        return symmetric_eigenvalues(matrix)
+
+    monkeypatch.setattr("tm_bandit.functional.frechet.symmetric_eigenvalues", spied)
     dim = 150
     reference = ReferenceStatistics.from_features(draw(1, 200, dim))
     reference.trace_root.item()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import scipy.linalg
 import torch
 from scipy.sparse.linalg import ArpackError, eigsh
 from torch import Tensor
@@ -138,7 +139,21 @@ def sqrt_trace(matrix: Tensor, zero_directions: int = 0) -> Tensor:
         matrix: symmetric up to rounding, shape ``(n, n)``.
         zero_directions: how many eigenvalues are known to vanish (1 for a centred Gram matrix).
     """
-    return clean_eigenvalues(torch.linalg.eigvalsh(symmetrised(matrix)), zero_directions).sqrt().sum()
+    return clean_eigenvalues(symmetric_eigenvalues(symmetrised(matrix)), zero_directions).sqrt().sum()
+
+
+def symmetric_eigenvalues(matrix: Tensor) -> Tensor:
+    """Return the eigenvalues of a symmetric matrix, ascending.
+
+    Args:
+        matrix: symmetric, finite, shape ``(n, n)``.
+    """
+    if matrix.device.type != "cpu":
+        values: Tensor = torch.linalg.eigvalsh(matrix)
+        return values
+    # scipy's LAPACK takes half of torch's time for a thousand rows on AMD processors, and the same at both ends.
+    array = scipy.linalg.eigh(matrix.numpy(), eigvals_only=True, driver="evd", check_finite=False)
+    return torch.from_numpy(array)
 
 
 def largest_eigenvalue(matrix: Tensor) -> float:
@@ -155,4 +170,4 @@ def largest_eigenvalue(matrix: Tensor) -> float:
             return float(eigsh(matrix.numpy(), k=1, which="LA", v0=start, tol=1e-10, return_eigenvectors=False)[0])
         except ArpackError:
             pass
-    return float(torch.linalg.eigvalsh(matrix)[-1])
+    return float(symmetric_eigenvalues(matrix)[-1])
