@@ -1,0 +1,1 @@
+"""Benchmarks of the package: ``python -m benchmarks``."""

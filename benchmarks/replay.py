@@ -20,8 +20,14 @@ from tm_bandit.selection.sampling import stable_seed
 from tm_bandit.selection.setup import arm_delta, arm_metric
 from tm_bandit.simulation import Scenario, SimulatedArm
 
-#: What costs little to compute at every pull, by bound; the rest is refreshed when the sample count has grown.
-CHEAP = {"witness": ("witness", "stderr", "optimistic")}
+#: What a policy may want fresh at every pull, by bound; the rest is refreshed when the sample count has grown.
+FRESH = {
+    "witness": ("witness", "stderr", "optimistic"),
+    "authors": ("optimistic", "estimate"),
+    "naive": ("optimistic",),
+    "paper": ("optimistic",),
+    "none": ("estimate",),
+}
 
 
 class Stream:
@@ -34,8 +40,8 @@ class Stream:
         self.arm, self.seed = arm, seed
         self.batch_size: int = how["batch_size"]
         self.growth: float = 1.0 + how["refresh"]
-        self.always: bool = how["always"] or scenario.higher_is_better
-        self.cheap = CHEAP.get(bound, ())
+        fresh = FRESH[bound] if how["always"] or bound == "witness" else ()
+        self.fresh = (*fresh, "estimate") if scenario.higher_is_better and bound == "witness" else fresh
         self.records: list[dict[str, float]] = [dict.fromkeys(LOSS_FIELDS, math.nan)]
         self.next_refresh = 1
 
@@ -52,7 +58,7 @@ class Stream:
         due = pull >= self.next_refresh
         if due:
             self.next_refresh = max(pull + 1, math.ceil(self.growth * pull))
-        fields: Sequence[str] = LOSS_FIELDS if due or self.always else self.cheap
+        fields: Sequence[str] = LOSS_FIELDS if due else self.fresh
         fresh = self.metric.losses(fields) if fields and pull * self.batch_size >= 2 else {}
         self.records.append({**self.records[-1], **fresh})
 
@@ -137,7 +143,7 @@ def replayed(scenario: Scenario, seed: int, *, batch_size: int = 5, refresh: flo
         seed: seed of the trial; the selector must be given the same.
         batch_size: samples per pull.
         refresh: growth of the sample count after which the dear numbers are refreshed.
-        always: refresh everything at every pull (small dimensions).
+        always: refresh what the baselines need at every pull (small dimensions).
     """
     streams: dict[str, list[Stream]] = {}
     how = {"batch_size": batch_size, "refresh": refresh, "always": always}

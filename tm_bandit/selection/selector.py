@@ -183,7 +183,7 @@ class ModelSelector:
         if sampler is not None and not callable(sampler):
             raise InputError(f"Expected a callable sampler for arm {name!r}, but got {type(sampler).__name__}.")
         metric = arm_metric(self.metric, arm_delta(self.metric, self._initial, len(self._arms) + 1), self.device)
-        joined = {arm.name: arm.stats.num_samples for arm in self._arms.values()}
+        joined = {arm.name: arm.stats.num_samples for arm in self._arms.values() if arm.stats.num_samples}
         self._arms[name] = Arm(name, metric, sampler, 1.0 + self.refresh, joined)
 
     def retire_arm(self, name: str, reason: str | None = None) -> None:
@@ -451,6 +451,8 @@ class ModelSelector:
         )
 
     def _drawn_since(self, newcomer: Arm) -> int:
+        if not newcomer.joined:
+            return max(arm.stats.num_samples for arm in self._arms.values())
         return max(arm.stats.num_samples - newcomer.joined.get(arm.name, 0) for arm in self._arms.values())
 
     def _ruled_out(self) -> frozenset[str]:
