@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
-from os.path import commonprefix
 from typing import NamedTuple
 
 _WIDTH = 960
@@ -240,15 +239,26 @@ def short_names(names: Sequence[str], length: int = 20) -> dict[str, str]:
         >>> list(short_names(["ema", "raw"]).values())
         ['ema', 'raw']
     """
-    if all(len(name) <= length for name in names):
-        return {name: name for name in names}
-    head = len(commonprefix(list(names))) if len(names) > 1 else 0
-    tail = len(commonprefix([name[head:][::-1] for name in names])) if len(names) > 1 else 0
+    if len(names) < 2 or all(len(name) <= length for name in names):
+        return {name: _short(name, length) for name in names}
+    head = _shared(names)
+    tail = _shared([name[head:][::-1] for name in names])
     cut = {}
     for name in names:
         middle = name[head : len(name) - tail]
         cut[name] = _short(("…" if head else "") + middle + ("…" if tail else ""), length)
     return cut
+
+
+def _shared(names: Sequence[str]) -> int:
+    """Count the characters that all names begin with, up to the end of a word: numbers must not be cut in two."""
+    count = 0
+    for at, letters in enumerate(zip(*names, strict=False)):
+        if len(set(letters)) > 1:
+            break
+        if not letters[0].isalnum():
+            count = at + 1
+    return count
 
 
 def _short(name: str, length: int) -> str:
