@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tm_bandit._exceptions import ArmError
 from tm_bandit.callbacks._arms import Arm
 from tm_bandit.callbacks._distributed import Ranks, Share
 from tm_bandit.callbacks._sampling import RowSampler
@@ -77,8 +76,8 @@ class PullLoop:
             if rows is not None and selector is not None:
                 try:
                     selector.observe(name, rows)
-                except ArmError as error:
-                    reason = str(error)
+                except Exception as error:  # bad rows, or algebra that fails on them: others wait for an order
+                    reason = f"{type(error).__name__}: {error}"
             if reason is not None:
                 retire(name, reason)
                 continue

@@ -10,7 +10,7 @@ from lightning.pytorch.utilities import CombinedLoader
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from tm_bandit._exceptions import InputError, NotReadyError
+from tm_bandit._exceptions import InputError, NotReadyError, WeightsError
 from tm_bandit.functional.moments import Moments, add_rows_, merge_moments, moments_from_rows
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.metrics.fid import OptimisticFID
@@ -164,10 +164,13 @@ class ReferenceCollector:
             images = images.float()
         try:
             return self.metric.check_rows(self.metric.extract(images))
-        except InputError as error:
+        except (NotReadyError, WeightsError):
+            raise  # the metric itself cannot be used, whatever the batch holds
+        except Exception as error:  # also what a feature network raises on a wrong shape
             raise InputError(
                 f"Expected real images that {type(self.metric).__name__} accepts in the validation batches, but got "
-                f"this: {error} Give real= the index, the key or a function `batch -> images`."
+                f"{_describe(images)} ({type(error).__name__}: {error}); give real= the index, the key or a function "
+                "`batch -> images`."
             ) from error
 
 

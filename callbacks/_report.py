@@ -108,9 +108,12 @@ def line(result: SelectionResult, prefix: str, newest: int, values: dict[str, fl
     verdict = {"won": "certified", "budget_exhausted": "not settled", "unfinished": "not settled"}.get(
         result.status, result.status
     )
+    if len(result.arms) - len(result.retired) == 1:
+        verdict = "the only arm"
     rivals = f" with {', '.join(result.tied)}" if result.tied else ""
+    metric = result.metric.removeprefix("Optimistic")
     return (
-        f"{prefix}: step {newest}: best {result.best} {result.metric.removeprefix('Optimistic')} {_number(values['best'])} ({interval}), "
+        f"{prefix}: step {newest}: best {result.best} {metric} {_number(values['best'])} ({interval}), "
         f"{newcomer}; {verdict}{rivals}; {drawn} samples, {result.total_samples} in all."
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tm_bandit._exceptions import ArmError, InputError
+from tm_bandit._exceptions import BanditError, InputError, NotReadyError, WeightsError
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.selection.checkpoints import SamplerLike, bind_sampler
 from tm_bandit.selection.sampling import draw
@@ -63,10 +63,12 @@ class RowSampler:
                 rows = self.rows(trainer, module, variant, seed=0)
                 # Untrained weights may well give values that are not finite; only the kind of output is judged here.
                 self.metric.check_rows(torch.nan_to_num(rows))
-            except (ArmError, InputError) as error:
+            except (NotReadyError, WeightsError):
+                raise  # the metric itself cannot be used, whatever the sampler returns
+            except Exception as error:  # also what a feature network raises on a wrong shape
                 raise InputError(
                     f"Expected {called} to return {self.chunk_size} samples that {type(self.metric).__name__} can "
-                    f"score, but got this: {error} Repair it before the training, or give another sampler=."
+                    f"score, but got {_text(error)}; repair it before the training, or give another sampler=."
                 ) from error
 
     def rows(self, trainer: Trainer, module: LightningModule, variant: str, seed: int) -> Tensor:
@@ -89,3 +91,7 @@ class RowSampler:
         if samples.is_floating_point() and samples.element_size() < 4:
             samples = samples.float()  # feature networks are float32, whatever precision the training has
         return self.metric.extract(samples)
+
+
+def _text(error: Exception) -> str:
+    return f"this: {error}".rstrip(".") if isinstance(error, BanditError) else f"{type(error).__name__}: {error}"

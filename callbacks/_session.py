@@ -138,7 +138,7 @@ class Session:
                 if self._collector is not None and self.trainer.enable_validation:
                     self._collector.check(validation_loaders(self.trainer), self.module.device)
                 self._rows.rehearse(self.trainer, self.module)
-            except InputError as reason:
+            except Exception as reason:  # any: the other ranks must hear of it before all of them stop
                 error = reason
         self.ranks.agree(error)
 

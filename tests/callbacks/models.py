@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import math
+
 import lightning.pytorch as pl
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from tm_bandit import OptimisticFID, ReferenceStatistics
+from tm_bandit.callbacks import BanditCheckpoint
+from tm_bandit.selection import SelectionResult
 
 DIM = 4
 
@@ -79,3 +84,85 @@ def loaders(train: int = 64, val: int = 16, batch_size: int = 8) -> tuple[DataLo
         DataLoader(TensorDataset(points[:train]), batch_size, shuffle=True),
         DataLoader(TensorDataset(points[train:]), batch_size),
     )
+
+
+def bandit(tmp_path=None, metric: OptimisticFID | None = None, **kwargs) -> BanditCheckpoint:
+    settings = {"budget": 60, "batch_size": 10, "dirpath": None if tmp_path is None else str(tmp_path), **kwargs}
+    return BanditCheckpoint(metric or fid(), **settings)
+
+
+def trainer(tmp_path, *callbacks, **kwargs) -> pl.Trainer:
+    settings = {
+        "default_root_dir": str(tmp_path),
+        "accelerator": "cpu",
+        "max_epochs": 2,
+        "logger": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "callbacks": list(callbacks),
+        **kwargs,
+    }
+    if not callbacks:
+        settings["enable_checkpointing"] = False
+    return pl.Trainer(**settings)
+
+
+def fit(tmp_path, *callbacks, module=Gen, data=None, ckpt_path=None, **kwargs) -> pl.Trainer:
+    """Train a module, or a new one of a class, from a fixed seed and return the Trainer."""
+    pl.seed_everything(7, verbose=False)
+    run = trainer(tmp_path, *callbacks, **kwargs)
+    run.fit(module() if isinstance(module, type) else module, *(data or loaders()), ckpt_path=ckpt_path)
+    return run
+
+
+class Calm(Gen):
+    """Its training is a function of the data and the step alone, so it can be resumed bit by bit."""
+
+    def training_step(self, batch, batch_idx):
+        return ((self(batch[0]) - batch[0].roll(1, 0)) ** 2).mean() * (1 + self.global_step % 3)
+
+
+def calm_loaders() -> tuple[DataLoader, DataLoader]:
+    train, val = loaders()
+    return DataLoader(train.dataset, 8), val
+
+
+def assert_same_result(one: SelectionResult, two: SelectionResult) -> None:
+    """The same choices, exactly; the same numbers, up to the rounding of sums that were saved and taken up again."""
+
+    def compare(first, second):
+        assert type(first) is type(second)
+        if isinstance(first, dict):
+            assert first.keys() == second.keys()
+            for key in first:
+                compare(first[key], second[key])
+        elif isinstance(first, list):
+            assert len(first) == len(second)
+            for item, other in zip(first, second, strict=True):
+                compare(item, other)
+        elif isinstance(first, float):
+            assert math.isclose(first, second, rel_tol=1e-9), (first, second)
+        else:
+            assert first == second
+
+    compare(json.loads(one.to_json()), json.loads(two.to_json()))
+
+
+class CliData(pl.LightningDataModule):
+    def train_dataloader(self):
+        return loaders()[0]
+
+    def val_dataloader(self):
+        return loaders()[1]
+
+
+def function_sampler(pl_module, n, *, generator, scale=1.0):
+    return scale * pl_module(torch.randn(n, DIM, generator=generator))
+
+
+class ClassSampler:
+    def __init__(self, shift: float = 0.0) -> None:
+        self.shift = shift
+
+    def __call__(self, pl_module, n, *, generator, scale=1.0):
+        return self.shift + function_sampler(pl_module, n, generator=generator, scale=scale)

@@ -1,0 +1,18 @@
+import pytest
+
+#: What Lightning itself says when nobody did anything wrong here.
+_LIGHTNING = (
+    "ignore:.*isinstance.treespec, LeafSpec.*:FutureWarning",
+    "ignore:.*does not have many workers.*",
+    "ignore:The number of training batches.*",
+    "ignore:GPU available but not used.*",
+    "ignore:Checkpoint directory .* exists and is not empty.*",
+    "ignore:.*the `log_every_n_steps` interval.*",
+)
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.parent.name == "callbacks":
+            for text in _LIGHTNING:
+                item.add_marker(pytest.mark.filterwarnings(text))

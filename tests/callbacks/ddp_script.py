@@ -1,0 +1,102 @@
+"""Trains on some ranks and writes what each of them knows. Usage: ddp_script.py FOLDER DEVICES CASE..."""
+
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint
+from models import Calm, Gen, bandit, calm_loaders, fid, trainer
+
+
+class Sick(Calm):
+    """Fails on one rank only, and in the first validation only."""
+
+    def sample(self, num_samples):
+        if self.trainer.global_step == 4 and self.global_rank == 1:
+            raise RuntimeError("rank one is sick")
+        return super().sample(num_samples)
+
+
+class Unable(Calm):
+    """Fails on one rank before the training starts."""
+
+    def sample(self, num_samples):
+        if self.global_rank == 1:
+            raise TypeError("rank one cannot sample")
+        return super().sample(num_samples)
+
+
+#: Module, settings of the callback (``None``: no callback), further callbacks.
+CASES = {
+    "uneven": (Calm, {"batch_size": 24, "chunk_size": 8, "budget": 72}, False),  # three chunks for two ranks
+    "averaged": (Calm, {"batch_size": 16, "budget": 64, "max_arms": 3}, True),
+    "reference": (Calm, {"batch_size": 16, "budget": 32, "metric": None}, False),
+    "memory": (Calm, {"batch_size": 16, "budget": 32, "store": "memory"}, False),
+    "plain": (Gen, {"batch_size": 16, "budget": 32}, False),
+    "without": (Gen, None, False),
+    "sick": (Sick, {"batch_size": 16, "budget": 32}, False),
+    "unable": (Unable, {"batch_size": 16, "budget": 32}, False),
+    "resumed": (Calm, {"batch_size": 24, "chunk_size": 8, "budget": 72}, False),
+}
+
+
+def train(folder: Path, devices: int, case: str, epochs: int = 3, ckpt: Path | None = None) -> dict:
+    kind, settings, averaged = CASES[case]
+    callbacks = []
+    if settings is not None:
+        settings = {**settings, "metric": settings.get("metric", fid()) or fid(with_reference=False)}
+        callbacks = [bandit(folder / "arms", **settings), ModelCheckpoint(folder / "last", save_last=True)]
+    callbacks += [EMAWeightAveraging(decay=0.7)] if averaged else []
+    run = trainer(
+        folder,
+        *callbacks,
+        max_epochs=epochs,
+        devices=devices,
+        strategy="ddp" if devices > 1 else "auto",
+        # The same steps on one and on two ranks: what differs then is the callback's doing.
+        limit_train_batches=4,
+        use_distributed_sampler=False,
+    )
+    pl.seed_everything(7, verbose=False)
+    module = kind()
+    run.fit(module, *calm_loaders(), ckpt_path=ckpt)
+    known = {
+        "weights": [p.double().sum().item() for p in module.parameters()],
+        "rng": torch.rand(1).item(),
+        "rank": run.global_rank,
+    }
+    if settings is not None:
+        callback = callbacks[0]
+        known |= {
+            "best": callback.best_arm,
+            "file": Path(callback.best_model_path).name,
+            "score": callback.best_model_score.item(),
+            "result": json.loads(callback.result.to_json()),
+            "logged": {name: value.item() for name, value in run.callback_metrics.items()},
+            "calls": len(module.calls),
+        }
+    return known
+
+
+def attempt(folder: Path, devices: int, case: str) -> dict | str:
+    try:
+        if case == "resumed":
+            train(folder, devices, case, epochs=1)
+            return train(folder, devices, case, ckpt=folder / "last" / "last.ckpt")
+        return train(folder, devices, case)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def main(folder: Path, devices: int, cases: list[str]) -> None:
+    known = {case: attempt(folder / case, devices, case) for case in cases}
+    (folder / f"rank{known[cases[0]]['rank']}.json").write_text(json.dumps(known))
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    warnings.filterwarnings("always", message=".*sync_dist.*")
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

@@ -1,0 +1,91 @@
+"""Real processes: one rank and two select the same arms with equal scores, and nothing hangs when one of them fails."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("ddp_script.py")
+SHARED = ("uneven", "averaged", "memory")
+
+
+def launch(folder, devices, *cases):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PL_")}
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(folder), str(devices), *cases],
+        env={**environment, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(devices)], done.stderr
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    return launch(tmp_path_factory.mktemp("alone"), 1, *SHARED, "reference")[0][0]
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    cases = (*SHARED, "reference", "plain", "without", "resumed", "sick", "unable")
+    return launch(tmp_path_factory.mktemp("together"), 2, *cases)
+
+
+@pytest.mark.parametrize("case", SHARED)
+def test_one_and_two_ranks_are_bit_equal(alone, together, case):
+    zero, one = (rank[case] for rank in together[0])
+    assert zero["score"] == alone[case]["score"]
+    assert zero["result"] == alone[case]["result"]
+    assert zero["logged"] == alone[case]["logged"]
+    # Both ranks know the outcome, and have drawn the same number of chunks.
+    for name in ("best", "file", "score", "result", "logged", "calls"):
+        assert zero[name] == one[name], name
+    assert zero["calls"] < alone[case]["calls"]
+
+
+def test_reference_is_made_of_all_ranks_batches(alone, together):
+    # Without a distributed sampler both ranks see the whole validation set: twice the images, the same mean, and a
+    # covariance that differs by the divisor alone.
+    zero, one = (rank["reference"] for rank in together[0])
+    assert zero["result"] == one["result"]
+    assert zero["score"] == pytest.approx(alone["reference"]["score"], rel=0.05)
+    assert zero["score"] != alone["reference"]["score"]
+
+
+def test_training_is_bit_identical(together):
+    for rank in together[0]:
+        assert rank["plain"]["weights"] == rank["without"]["weights"]
+        assert rank["plain"]["rng"] == rank["without"]["rng"]
+
+
+def test_resumed_training_selects_the_same(together):
+    for rank in together[0]:
+        resumed, whole = rank["resumed"]["result"], rank["uneven"]["result"]
+        assert resumed["history"]["arm"] == whole["history"]["arm"]
+        assert resumed["best"] == whole["best"]
+        assert rank["resumed"]["score"] == pytest.approx(rank["uneven"]["score"], rel=1e-9)
+
+
+def test_a_failure_on_one_rank_retires_the_arm_on_all(together):
+    for rank in together[0]:
+        result = rank["sick"]["result"]
+        assert list(result["retired"]) == ["step4"]
+        assert "rank one is sick" in result["retired"]["step4"]
+        assert {row["arm"]: row["n"] for row in result["arms"]}["step4"] == 0
+        assert rank["sick"]["best"] in ("step8", "step12")
+
+
+def test_a_sampler_that_fails_on_one_rank_is_refused_on_all(together):
+    zero, one = (rank["unable"] for rank in together[0])
+    assert "rank one cannot sample" in zero
+    assert "rank one cannot sample" in one
+    assert zero.startswith("InputError")
+
+
+def test_no_advice_to_sync_what_is_synced(together):
+    assert "sync_dist=True" not in together[1]

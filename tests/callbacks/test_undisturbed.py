@@ -1,0 +1,246 @@
+"""Training gives bit-identical weights with and without the callback, whatever the sampler does."""
+
+import random
+
+import lightning.pytorch as pl
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch.callbacks import EMAWeightAveraging
+from torch import nn
+
+from tests.callbacks.models import DIM, Gen, Rude, bandit, fit, loaders
+from tm_bandit._exceptions import ArmError
+from tm_bandit.callbacks._rng import preserved_rng
+from tm_bandit.callbacks._weights import BorrowedModule, persistent_tensors
+from tm_bandit.selection.checkpoints import put_weights, read_weights
+
+
+class Gan(pl.LightningModule):
+    """Manual optimisation with two optimizers."""
+
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+        self.gen, self.critic = nn.Linear(DIM, DIM), nn.Sequential(nn.Linear(DIM, 8), nn.ReLU(), nn.Linear(8, 1))
+
+    def training_step(self, batch, batch_idx):
+        first, second = self.optimizers()
+        real, fake = batch[0], self.gen(torch.randn(len(batch[0]), DIM))
+        self.toggle_optimizer(second)
+        second.zero_grad()
+        self.manual_backward((self.critic(fake.detach()) - self.critic(real)).mean())
+        second.step()
+        self.untoggle_optimizer(second)
+        self.toggle_optimizer(first)
+        first.zero_grad()
+        self.manual_backward(-self.critic(fake).mean())
+        first.step()
+        self.untoggle_optimizer(first)
+
+    def validation_step(self, batch, batch_idx):
+        pass
+
+    def sample(self, num_samples):
+        return self.gen(torch.randn(num_samples, DIM))
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.gen.parameters(), 0.05), torch.optim.Adam(self.critic.parameters(), 0.05)
+
+
+class Noisy(Gen):
+    """Uses every global generator in training and in sampling."""
+
+    def training_step(self, batch, batch_idx):
+        return super().training_step(batch, batch_idx) * (1 + 0.1 * random.random() + 0.1 * np.random.rand())
+
+    def sample(self, num_samples):
+        random.random(), np.random.rand()
+        return super().sample(num_samples)
+
+
+class Broken(Gen):
+    """Fails after having done damage."""
+
+    def sample(self, num_samples):
+        if self.trainer.global_step > 0:
+            torch.randn(3)
+            self.net.weight.data.zero_()
+            raise RuntimeError("out of luck")
+        return super().sample(num_samples)
+
+
+def everything(module, run):
+    """All values a training leaves behind: parameters, all buffers, optimizer states, generators."""
+    values = {name: p.detach().clone() for name, p in module.named_parameters()}
+    values |= {name: b.clone() for name, b in module.named_buffers()}
+    for number, optimizer in enumerate(run.optimizers):
+        for index, state in optimizer.state_dict()["state"].items():
+            values |= {f"optimizer{number}/{index}/{name}": torch.as_tensor(v) for name, v in state.items()}
+    for callback in run.callbacks:
+        if isinstance(callback, EMAWeightAveraging):
+            values |= {f"ema/{name}": v.clone() for name, v in callback._average_model.module.named_parameters()}
+    values["torch"] = torch.get_rng_state()
+    values["numpy"] = torch.tensor(np.random.get_state()[1].astype(np.int64))
+    values["python"] = torch.tensor(hash(random.getstate()))
+    return values
+
+
+CASES = {
+    "plain": (Gen, {}),
+    "rude sampler": (Rude, {}),
+    "all generators": (Noisy, {}),
+    "accumulation": (Rude, {"accumulate_grad_batches": 3, "val_check_interval": 0.25}),
+    "gan": (Gan, {}),
+    "averaging": (Rude, {"average": True}),
+    "no sanity check": (Gen, {"num_sanity_val_steps": 0}),
+    "mixed precision": (Gen, {"precision": "bf16-mixed"}),
+    "true half precision": (Gen, {"precision": "bf16-true"}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_training_is_bit_identical(tmp_path, case):
+    kind, settings = CASES[case]
+    settings = dict(settings)
+    average = settings.pop("average", False)
+    outcomes = []
+    for watched in (False, True):
+        extra = [EMAWeightAveraging(decay=0.8)] if average else []
+        callbacks = [bandit(tmp_path), *extra] if watched else extra
+        kwargs = settings if watched else {**settings, "enable_checkpointing": False}
+        pl.seed_everything(7, verbose=False)
+        module = kind()
+        done = fit(tmp_path, *callbacks, module=module, data=loaders(train=56), **kwargs)
+        outcomes.append(everything(module, done))
+    without, with_callback = outcomes
+    assert callbacks[0].best_arm
+    assert without.keys() == with_callback.keys()
+    for name, value in without.items():
+        assert torch.equal(value, with_callback[name]), name
+
+
+def test_a_failing_sampler_does_not_disturb_either(tmp_path):
+    outcomes = []
+    for watched in (False, True):
+        pl.seed_everything(7, verbose=False)
+        module = Broken()
+        if watched:
+            callback = bandit(tmp_path)
+            with pytest.warns(UserWarning, match="out of luck") as caught:
+                done = fit(tmp_path, callback, module=module)
+            assert len([w for w in caught if "out of luck" in str(w.message)]) == 1  # said once, for two validations
+            assert callback.best_arm == callback.best_model_path == ""
+            assert done.callback_metrics["bandit/current"] == float("inf")
+            assert set(callback.result.retired) == {"step8", "step16"}
+            assert not list(tmp_path.glob("*.ckpt"))
+        else:
+            done = fit(tmp_path, module=module)
+        outcomes.append(everything(module, done))
+    for name, value in outcomes[0].items():
+        assert torch.equal(value, outcomes[1][name]), name
+
+
+class TestBorrowedModule:
+    def test_everything_comes_back(self):
+        module = Rude()
+        module.net.weight.grad = torch.ones(DIM, DIM)
+        module.drop.eval()
+        gradient, modes = module.net.weight.grad, [part.training for part in module.modules()]
+        before = {name: value.clone() for name, value in (*module.named_parameters(), *module.named_buffers())}
+        parameters = list(module.parameters())
+
+        def sampler():
+            assert not module.training
+            assert module.net.weight.grad is None
+            module.sample(4)
+            module._buffers["gain"] = torch.tensor(5.0)
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt), BorrowedModule(module):
+            sampler()
+        assert all(a is b for a, b in zip(parameters, module.parameters(), strict=True))
+        assert module.net.weight.grad is gradient
+        assert torch.equal(gradient, torch.ones(DIM, DIM))
+        assert [part.training for part in module.modules()] == modes
+        for name, value in (*module.named_parameters(), *module.named_buffers()):
+            assert torch.equal(value, before[name]), name
+
+    def test_live_weights_are_named_once(self):
+        module = Gen()
+        with BorrowedModule(module) as borrowed:
+            live = borrowed.live()
+        assert "net.weight" in live
+        assert "tied.weight" not in live
+        assert "gain" not in live
+        assert set(live) == set(persistent_tensors(module))
+
+    def test_put_gives_back_what_is_not_saved(self):
+        module = Gen()
+        with BorrowedModule(module) as borrowed:
+            module.gain.fill_(9.0)
+            module.train()
+            borrowed.put({**borrowed.live(), "net.weight": torch.zeros(DIM, DIM)})
+            assert module.gain == 1.0
+            assert not module.training
+            assert not module.tied.weight.any()
+        assert module.net.weight.any()
+
+
+class TestPutWeights:
+    def test_refuses_other_shapes_and_missing_weights(self):
+        layer = nn.Linear(2, 1)
+        before = layer.weight.clone()
+        with pytest.raises(ArmError, match="another architecture"):
+            put_weights(layer, {"weight": torch.zeros(3, 3), "bias": torch.zeros(1)})
+        with pytest.raises(ArmError, match="bias"):
+            put_weights(layer, {"weight": torch.zeros(1, 2)})
+        assert torch.equal(layer.weight, before)
+
+    def test_compiled_and_plain_names_fit_each_other(self):
+        plain = nn.Sequential(nn.Linear(2, 1))
+        compiled = nn.Sequential(torch.compile(nn.Linear(2, 1)))
+        put_weights(compiled, plain.state_dict())
+        assert torch.equal(compiled[0].weight, plain[0].weight)
+        put_weights(plain, {name: value + 1 for name, value in compiled.state_dict().items()})
+        assert torch.equal(plain[0].weight, compiled[0].weight + 1)
+
+    def test_states_of_metrics_are_left_alone(self):
+        from torchmetrics import MeanMetric
+
+        module = nn.Sequential(nn.Linear(1, 1), MeanMetric())
+        module[1].persistent(True)
+        module[1].update(3.0)
+        state = {name: value.clone() for name, value in module.state_dict().items()}
+        module[1].update(5.0)
+        put_weights(module, state)
+        module[1].update(4.0)
+        assert module[1].compute() == 4.0
+        assert state["1.mean_value"] == 3.0
+
+
+def test_unreadable_files_are_explained(tmp_path):
+    with pytest.raises(ArmError, match="is gone"):
+        read_weights(tmp_path / "no.ckpt")
+    (tmp_path / "cut.ckpt").write_bytes(b"PK\x03\x04 no more")
+    with pytest.raises(ArmError, match=r"cut\.ckpt"):
+        read_weights(tmp_path / "cut.ckpt")
+    torch.save({"state_dict": {"a": 1}}, tmp_path / "odd.ckpt")
+    with pytest.raises(ArmError, match="state_dict"):
+        read_weights(tmp_path / "odd.ckpt")
+    torch.save({"state_dict": {"a": torch.ones(1)}}, tmp_path / "raw.ckpt")
+    with pytest.raises(ArmError, match="current_model_state"):
+        read_weights(tmp_path / "raw.ckpt", "current_model_state")
+    torch.save({"a": torch.ones(1)}, tmp_path / "bare.ckpt")
+    assert read_weights(tmp_path / "bare.ckpt")["a"] == 1
+
+
+def test_generators_come_back_after_an_exception():
+    def numbers():
+        return torch.rand(1).item(), np.random.rand(), random.random()
+
+    with preserved_rng():
+        expected = numbers()
+    with pytest.raises(ZeroDivisionError), preserved_rng():
+        1 / (numbers() != expected)
+    assert numbers() == expected
