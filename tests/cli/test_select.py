@@ -136,23 +136,19 @@ def test_a_run_in_which_every_arm_fails_is_a_failed_run(run, reference, here):
 
 
 def test_an_arm_that_runs_out_stays_in_the_comparison(run, reference):
-    words = (
-        "select --reference ref.npz --feature cli_parts:pool --arm few=few --arm far=far --budget 170 --batch-size 10"
-    )
+    words = f"{TWO} --arm few=few --budget 170"
     outcome = run(words, "--json")
     assert outcome.code == 0, outcome.err
     assert "fewer samples than the budget of 170: far (150), few (30)" in outcome.err
     result = json.loads(outcome.out)
     assert {row["arm"]: row["n"] for row in result["arms"]} == {"few": 30, "far": 140}
     assert result["best"] == "few"
-    result = json.loads(run(words, "--replacement").out)
+    result = json.loads(run(words, "--json --replacement").out)
     assert {row["arm"]: row["n"] for row in result["arms"]}["few"] > 30
 
 
 def test_a_run_ends_when_all_arms_have_run_out(run, reference):
-    words = (
-        "select --reference ref.npz --feature cli_parts:pool --arm few=few --arm far=far --budget 5000 --batch-size 10"
-    )
+    words = f"{TWO} --arm few=few --budget 5000"
     result = json.loads(run(words, "--json").out)
     assert sum(row["n"] for row in result["arms"]) == 180
     assert result["stopped_by"] == "exhausted"
@@ -164,9 +160,7 @@ def test_unreadable_images_end_the_run_or_are_left_out(run, reference, here):
     for name in ("0003.png", "0040.png"):
         path = here / "torn" / name
         path.write_bytes(path.read_bytes()[:-60])
-    words = (
-        "select --reference ref.npz --feature cli_parts:pool --arm torn=torn --arm far=far --budget 200 --batch-size 10"
-    )
+    words = f"{TWO} --arm torn=torn --budget 200"
     assert_refused(run(words, "--json r.json"), "torn", ".png")
     assert not (here / "r.json").exists()
     outcome = run(words, "--json --skip-unreadable")
