@@ -187,6 +187,18 @@ def test_the_number_of_ranks_does_not_matter(reference, owners, bound):
     assert float(merged.compute()) == pytest.approx(float(whole.compute()), rel=1e-9)
 
 
+def test_the_estimate_does_not_depend_on_what_the_bound_keeps(reference):
+    """Few rows, more rows than dimensions, rows settled into moments: looked at all along the way."""
+    plain, witness = make("none", reference), make("witness", reference, max_rows=40)
+    for batch in draw(14, 120, shift=0.2).split(7):
+        for metric in (plain, witness):
+            metric.update_features(batch)
+        assert witness.num_samples == plain.num_samples
+        assert float(witness.estimate()) == pytest.approx(float(plain.estimate()), rel=1e-9)
+    assert sum(batch.shape[0] for batch in witness.rows) < 60
+    assert plain.rows == []
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_rows_of_low_precision_are_taken_at_their_value(reference, dtype):
     rows = draw(8, 40).to(dtype)

@@ -64,6 +64,16 @@ def test_two_processes_equal_one(ranks, shares, reference):
     assert after == tuple(share + 3 for share in shares)
 
 
+@pytest.mark.parametrize("shares", [(40, 25), (0, 30), (30, 0), (3, 2)], ids=str)
+def test_the_default_bound_over_two_processes(ranks, shares):
+    """Witnesses depend on the order of rows; ranks are read one after the other."""
+    alone = OptimisticFID("none", statistics())
+    alone.update_features(draw(2, sum(shares)))
+    for first, _, local, after in ranks.run(observe, shares, "witness", True):
+        assert first == pytest.approx(values(alone), rel=1e-9)
+        assert after == local + 3
+
+
 def observe_mixed(rank, world_size):
     metric = OptimisticFID("none", statistics(), bound="none")
     rows = draw(2, 6)[3 * rank : 3 * rank + 3]
