@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tm_bandit._exceptions import InputError
-from tm_bandit._files import atomic_write, check_writable
+from tm_bandit._files import check_writable
 
 if TYPE_CHECKING:
     from tm_bandit.selection.result import SelectionResult
@@ -16,66 +16,52 @@ if TYPE_CHECKING:
 PLOT_SUFFIXES = (".png", ".svg", ".pdf", ".jpg", ".webp")
 
 
-def check_outputs(*, plot: Path | None = None, html: Path | None = None, json: str | None = None) -> None:
-    """Refuse outputs that could not be written, before any time is spent.
+class Outputs(NamedTuple):
+    """What a command shall leave behind.
 
     Args:
-        plot: where the picture shall go.
-        html: where the page shall go.
-        json: where the result shall go; ``"-"`` is standard output.
-
-    Raises:
-        InputError: if a place is not writable, two outputs share it, or a picture cannot be made.
-    """
-    files = [path for path in (plot, html, None if json in (None, "-") else Path(str(json))) if path is not None]
-    for path in files:
-        check_writable(path)
-    if len({path.absolute() for path in files}) < len(files):
-        raise InputError(f"Expected different files for --json, --plot and --html, but got {files[0]} more than once.")
-    if plot is None:
-        return
-    if plot.suffix.lower() not in PLOT_SUFFIXES:
-        raise InputError(f"Expected --plot to end in {', '.join(PLOT_SUFFIXES)}, but got {plot}; change its ending.")
-    if find_spec("matplotlib") is None:
-        raise InputError(
-            "Expected matplotlib for --plot, but it is not installed; run `pip install 'tm-bandit[plot]'`."
-        )
-
-
-def write_outputs(
-    result: SelectionResult, *, plot: Path | None = None, html: Path | None = None, json: str | None = None
-) -> None:
-    """Write the asked-for files, and print the result: as JSON if that goes to standard output, else as a table.
-
-    Args:
-        result: what was found.
         plot: where the picture goes.
         html: where the page goes.
-        json: where the result goes; ``"-"`` is standard output.
+        json: where the result goes.
+        form: what is printed on standard output.
     """
-    if json not in (None, "-"):
-        write_text(Path(str(json)), result.to_json(indent=1))
-    if html is not None:
-        from tm_bandit.selection.html import render_html
 
-        write_text(html, render_html(result))
-    if plot is not None:
-        write_plot(result, plot)
-    print(result.to_json(indent=1) if json == "-" else result)
+    plot: Path | None = None
+    html: Path | None = None
+    json: Path | None = None
+    form: Literal["table", "json", "markdown"] = "table"
 
+    def check(self) -> None:
+        """Refuse files that could not be written, before any time is spent.
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file as a whole."""
-    with atomic_write(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        Raises:
+            InputError: if a place is not writable, two outputs share it, or a picture cannot be made.
+        """
+        files = [path for path in (self.plot, self.html, self.json) if path is not None]
+        for path in files:
+            check_writable(path)
+        if len({path.absolute() for path in files}) < len(files):
+            raise InputError(f"Expected different files for each output, but got {files[0]} more than once.")
+        if self.plot is None:
+            return
+        if self.plot.suffix.lower() not in PLOT_SUFFIXES:
+            raise InputError(f"Expected --plot to end in {', '.join(PLOT_SUFFIXES)}, but got {self.plot}; rename it.")
+        if find_spec("matplotlib") is None:
+            raise InputError("Expected matplotlib for --plot, but it is missing; run `pip install 'tm-bandit[plot]'`.")
 
+    def write(self, result: SelectionResult) -> None:
+        """Write the files and print the result.
 
-def write_plot(result: SelectionResult, path: Path) -> None:
-    """Draw the result into a file; no window is opened, whatever the user's settings are."""
-    import matplotlib
-
-    with matplotlib.rc_context({"backend": "Agg"}), atomic_write(path) as temporary:
-        figure = result.plot(temporary)
-    import matplotlib.pyplot as plt
-
-    plt.close(figure)
+        Args:
+            result: what was found.
+        """
+        if self.json is not None:
+            result.to_json(self.json, indent=1)
+        if self.html is not None:
+            result.to_html(self.html)
+        if self.plot is not None:
+            result.plot(self.plot)
+        if self.form == "markdown":
+            print(result.to_markdown(), end="")
+        else:
+            print(result.to_json(indent=1) if self.form == "json" else result)

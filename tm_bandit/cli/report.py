@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import argparse
+from typing import Literal
 
 from tm_bandit._exceptions import InputError
-from tm_bandit.cli.outputs import check_outputs, write_outputs, write_plot, write_text
-from tm_bandit.selection.html import render_html
+from tm_bandit.cli.outputs import Outputs
 from tm_bandit.selection.result import SelectionResult
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the result."""
-    check_outputs(plot=arguments.plot, html=arguments.html)
-    result = _load(arguments.result)
-    if arguments.markdown:
-        if arguments.html is not None:
-            write_text(arguments.html, render_html(result))
-        if arguments.plot is not None:
-            write_plot(result, arguments.plot)
-        print(result.to_markdown(), end="")
-    else:
-        write_outputs(result, plot=arguments.plot, html=arguments.html, json="-" if arguments.json else None)
+    form: Literal["table", "json", "markdown"] = "table"
+    if arguments.json or arguments.markdown:
+        form = "json" if arguments.json else "markdown"
+    outputs = Outputs(plot=arguments.plot, html=arguments.html, form=form)
+    outputs.check()
+    outputs.write(_load(arguments.result))
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from tm_bandit._exceptions import ArmError, InputError
 from tm_bandit.cli.arms import check_supply, open_arms, report_unreadable
 from tm_bandit.cli.console import Progress, note
 from tm_bandit.cli.network import make_extractor
-from tm_bandit.cli.outputs import check_outputs, write_outputs
+from tm_bandit.cli.outputs import Outputs
 from tm_bandit.cli.specs import parse_arms
 from tm_bandit.data import SourceSampler
 from tm_bandit.extractors import NO_EXTRACTOR
@@ -27,7 +28,10 @@ _EMBED = 50  # samples that go through the network at once
 
 def run(arguments: argparse.Namespace) -> int:
     """Pull arms until the budget is spent or the verdict is in, then show and write the result."""
-    check_outputs(plot=arguments.plot, html=arguments.html, json=arguments.json)
+    printed = arguments.json == "-"
+    file = None if printed or arguments.json is None else Path(arguments.json)
+    outputs = Outputs(arguments.plot, arguments.html, file, "json" if printed else "table")
+    outputs.check()
     specs = parse_arms(arguments.arm)
     if len(specs) < 2:
         raise InputError(f"Expected at least two arms to choose from, but got {specs[0].name!r} alone; add --arm.")
@@ -52,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     report_unreadable(arms)
     for name, reason in result.retired.items():
         note(f"arm {name} was taken out: {' '.join(reason.split())}")
-    write_outputs(result, plot=arguments.plot, html=arguments.html, json=arguments.json)
+    outputs.write(result)
     if result.stopped_by == "interrupt":
         note("interrupted; this is what is known so far")
         return 1

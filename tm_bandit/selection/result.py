@@ -137,6 +137,22 @@ class SelectionResult:
             lines.append("| " + " | ".join(cells) + " |")
         return "\n".join(lines) + "\n"
 
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Return a page with the verdict, each arm's bounds over time, where the budget went, and the table.
+
+        The page needs nothing else: no network, no script, no other file.
+
+        Args:
+            path: file to write, if any.
+        """
+        from tm_bandit.selection.html import render_html
+
+        text = render_html(self)
+        if path is not None:
+            with atomic_write(path) as scratch:
+                scratch.write_text(text, encoding="utf-8")
+        return text
+
     def to_json(self, path: str | os.PathLike[str] | None = None, *, indent: int | None = None) -> str:
         """Return the result as JSON, and write it to ``path`` if one is given.
 
