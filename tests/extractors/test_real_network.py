@@ -1,5 +1,8 @@
 """The published FID Inception weights, as a package carries them, on real photographs."""
 
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -52,3 +55,10 @@ def test_found_without_being_named(offline, extractor):
 def test_no_class_head_no_inception_score():
     with pytest.raises(WeightsError, match="no class head, which 'logits_unbiased' needs"):
         resolve("logits_unbiased", weights_path=bundle)
+
+
+def test_the_example_finds_the_untouched_pictures(monkeypatch, capsys):
+    script = Path(__file__).parents[2] / "examples" / "real_pictures.py"
+    monkeypatch.setattr("sys.argv", [str(script), "--fast"])
+    runpy.run_path(str(script), run_name="__main__")
+    assert "best: untouched" in capsys.readouterr().out
