@@ -16,6 +16,7 @@ from tm_bandit._device import as_float64, exact_device
 from tm_bandit._exceptions import InputError
 from tm_bandit._statistics import StoredStatistics, read_statistics, write_statistics
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor, resolve
+from tm_bandit.functional.debias import bias_curve
 from tm_bandit.functional.frechet import clean_eigenvalues, symmetrised
 from tm_bandit.functional.frechet_stream import FrechetBasis
 from tm_bandit.functional.moments import Moments, add_rows_, covariance, moments_from_rows
@@ -217,6 +218,20 @@ class ReferenceStatistics:
     def witness_basis(self) -> FrechetBasis:
         """The reference as the witnesses see it: rotation, eigenvalues and scale."""
         return FrechetBasis.from_eigen(self.mean, self.eigenvalues, self.eigenvectors)
+
+    def bias(self, num_samples: int) -> float:
+        """Return how much the plug-in distance of so many samples of this very Gaussian is above zero on average.
+
+        Args:
+            num_samples: number of samples; each number is computed once for all arms.
+        """
+        if num_samples not in self._biases:
+            self._biases[num_samples] = bias_curve(self.eigenvalues, num_samples)
+        return self._biases[num_samples]
+
+    @cached_property
+    def _biases(self) -> dict[int, float]:
+        return {}
 
     @cached_property
     def _eigen(self) -> tuple[Tensor, Tensor]:

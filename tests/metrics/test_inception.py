@@ -96,7 +96,7 @@ def test_memory_does_not_grow_with_the_samples():
         metric.update(draw(100, classes=50, seed=seed))
         sizes.add(sum(getattr(metric, name).numel() for name in metric._defaults))
     assert len(sizes) == 1
-    assert sizes.pop() < 4 * 50
+    assert sizes.pop() < 20 * 50  # ten folds for the debiased score, and a few more
 
 
 def test_losses_are_logarithms_with_the_sign_turned():

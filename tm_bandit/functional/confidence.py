@@ -38,6 +38,11 @@ class ScoreMoments:
     std: float
     skewness: float
 
+    @property
+    def stderr(self) -> float:
+        """Standard error of the mean; infinite with fewer than two scores."""
+        return self.std / math.sqrt(self.count) if self.count >= 2 else math.inf
+
     @classmethod
     def of(cls, scores: Tensor) -> ScoreMoments:
         """Moments of a one-dimensional tensor of scores.

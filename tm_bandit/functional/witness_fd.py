@@ -302,6 +302,33 @@ def score_rows(witness: FrechetWitness, rows: Tensor) -> Tensor:
     return quadratic.double() + rest.double() + witness.constant[..., None]
 
 
+def gaussian_score_std(witness: FrechetWitness, sums: FrechetSums) -> Tensor:
+    r"""Standard deviation of the scores if the rows were Gaussian with the moments in ``sums``; for rows that are gone.
+
+    .. math:: \mathrm{Var}\,\psi = 2 \mathrm{Tr} (A S)^2 + \|S^{1/2} (b + 2 A m)\|^2
+
+    The axes beyond the block are taken as uncorrelated.
+
+    Args:
+        witness: one score per leading index.
+        sums: sums over the rows, with the same leading index and block.
+    """
+    n = sums.num[..., None]
+    k = sums.block.shape[-1]
+    mean = sums.first / n
+    variance = (sums.second / n - mean.square()).clamp_min(0)
+    head = mean[..., :k]
+    covariance = sums.block / n[..., None] - head[..., :, None] * head[..., None, :]
+    product = witness.block @ covariance
+    curved = torch.cat([(witness.block @ head[..., None]).squeeze(-1), witness.curvature[..., k:] * mean[..., k:]], -1)
+    slope = witness.linear + 2 * curved
+    quadratic = (product * product.transpose(-1, -2)).sum((-1, -2))
+    rest = (witness.curvature * variance)[..., k:].square().sum(-1)
+    steep = slope[..., :k]
+    linear = (steep * (covariance @ steep[..., None]).squeeze(-1)).sum(-1)
+    return (2 * (quadratic + rest) + linear + (slope.square() * variance)[..., k:].sum(-1)).clamp_min(0).sqrt()
+
+
 def choose_damping(fit: FrechetFit, rows: Tensor, use: Tensor, width: float) -> Tensor:
     r"""Choose how much of each fitted witness to keep: the :math:`\lambda` that maximises gain minus width.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -149,9 +148,7 @@ class WitnessRowMetric(RowMetric):
     def _witness_mean(self) -> tuple[float, float]:
         """Return the mean of the witness scores and its standard error, infinite while there is no witness."""
         scores = self._witness_summary().scores
-        if scores.count < 2:
-            return 0.0, math.inf
-        return scores.mean, scores.std / math.sqrt(scores.count)
+        return scores.mean, scores.stderr
 
     def _settle_rows(self) -> None:
         """Settle the older half of the rows whenever ``max_rows`` of them are kept.

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from tm_bandit._exceptions import InputError, NotReadyError
+from tm_bandit._exceptions import InputError
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor
-from tm_bandit.functional.confidence import WidthKind
+from tm_bandit.functional.confidence import ScoreMoments, WidthKind
 from tm_bandit.functional.crossfit import MIN_ROWS
+from tm_bandit.functional.debias import slope_weight
 from tm_bandit.functional.fd_bounds import (
     CovarianceNorms,
     covariance_norms,
@@ -25,6 +26,7 @@ from tm_bandit.functional.fd_bounds import (
 )
 from tm_bandit.functional.frechet import assemble
 from tm_bandit.functional.frechet_stream import Fitting
+from tm_bandit.metrics._debias import debiased_value, gaussian_stderr, measure_slope
 from tm_bandit.metrics._rows import _as_list
 from tm_bandit.metrics._spectrum import SampleSpectrum
 from tm_bandit.metrics._witness import WitnessRowMetric
@@ -407,7 +409,23 @@ class OptimisticFID(WitnessRowMetric):
 
     def _debiased(self) -> tuple[float, float]:
         """Return the near-unbiased estimate and its standard error."""
-        raise NotReadyError("Expected an estimate that is available, but got `debiased`; use `estimate`.")
+        spectrum = self._spectrum()
+        reference, folded = spectrum.reference, self._folded()
+        rows = [batch for batch in _as_list(self.rows) if batch.shape[0]]
+        slope = None
+        if rows and slope_weight(spectrum.count, reference.num_features) > 0:
+            # What was measured holds as long as the rows begin with the same object.
+            known, first, of = self._caches.get("slope", (None, None, None))
+            same = first is rows[0] and of is reference
+            slope = measure_slope(reference, folded, rows, known if same else None)
+            self._caches["slope"] = (slope, rows[0], reference)
+        if folded is not None and self.bound != "witness":
+            # These bounds keep no single rows beyond the dimension, and so no scores.
+            scores, stderr = ScoreMoments(0, 0.0, 0.0, 0.0), gaussian_stderr(reference, folded)
+        else:
+            summary = self._witness_summary()
+            scores, stderr = summary.scores, summary.scores.stderr / summary.damping
+        return debiased_value(spectrum, self._plug_in(unbiased=False), scores, slope), stderr
 
 
 def _check_arguments(

@@ -12,8 +12,12 @@ from torch import Tensor, nn
 from torchmetrics.utilities.distributed import gather_all_tensors
 
 from tm_bandit._device import as_float64
-from tm_bandit._exceptions import InputError, NotReadyError
+from tm_bandit._exceptions import InputError
 from tm_bandit.extractors import Extractor
+from tm_bandit.functional.confidence import WIDTHS, ScoreMoments, WidthKind
+from tm_bandit.functional.crossfit import MIN_ROWS
+from tm_bandit.functional.debias import debiased_log_is
+from tm_bandit.functional.frechet_stream import FITTINGS, Fitting
 from tm_bandit.functional.inception_score import (
     ClassSums,
     check_probabilities,
@@ -21,12 +25,14 @@ from tm_bandit.functional.inception_score import (
     log_inception_score,
 )
 from tm_bandit.functional.is_bounds import IS_BOUNDS
+from tm_bandit.functional.marginal_stream import MarginalSums, add_probs, witness_interval, witness_moments
+from tm_bandit.functional.witness_is import uniform_prior
 from tm_bandit.metrics._network import FeatureNetworkMixin
 from tm_bandit.metrics.base import LOSS_FIELDS, Debiased, Interval, OptimisticMetric, exact_arithmetic
 
 _BOUNDS = ("witness", *IS_BOUNDS, "none")
 #: States whose last dimension is the number of classes, which may be unknown until the first batch.
-_PER_CLASS = ("prob", "prob_square", "real_prob")
+_PER_CLASS = ("prob", "prob_square", "real_prob", "fold_prob", "predictor")
 #: States of real samples.
 _REAL = ("real_num", "real_prob")
 
@@ -73,6 +79,9 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
         feature_extractor_weights_path: file with the Inception network's weights.
         reset_real_features: whether :meth:`reset` also forgets real samples.
         antialias: whether the Inception network's resize smooths before it samples.
+        width: confidence sequence of ``"witness"``: ``"mixture"``, or ``"lil"``, which is wider and safer.
+        fitting: how ``"witness"`` keeps its witnesses independent of the samples they score: ``"crossfit"``, or
+            ``"predictable"``, which is looser but whose anytime guarantee is proved.
         kwargs: see torchmetrics' ``Metric``.
 
     Raises:
@@ -93,7 +102,7 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
     higher_is_better: bool = True
     plot_lower_bound: float = 0.0
 
-    generated_states = ClassSums._fields
+    generated_states = (*ClassSums._fields, *MarginalSums._fields)
 
     num: Tensor
     prob: Tensor
@@ -102,6 +111,10 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
     entropy_square: Tensor
     real_num: Tensor
     real_prob: Tensor
+    fold_num: Tensor
+    fold_prob: Tensor
+    score_sums: Tensor
+    predictor: Tensor
 
     def __init__(
         self,
@@ -116,6 +129,8 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
         feature_extractor_weights_path: str | os.PathLike[str] | None = None,
         reset_real_features: bool = True,
         antialias: bool = True,
+        width: WidthKind = "mixture",
+        fitting: Fitting = "crossfit",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -129,7 +144,13 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
             raise InputError(f"Expected `horizon` to be a positive number of looks or None, but got {horizon}.")
         if num_classes is not None and num_classes < 1:
             raise InputError(f"Expected `num_classes` to be positive or None, but got {num_classes}.")
+        if width not in WIDTHS:
+            raise InputError(f"Expected `width` to be one of {', '.join(WIDTHS)}, but got {width!r}.")
+        if fitting not in FITTINGS:
+            raise InputError(f"Expected `fitting` to be one of {', '.join(FITTINGS)}, but got {fitting!r}.")
         self.bound = bound
+        self.width = width
+        self.fitting = fitting
         self.delta = delta
         self.horizon = horizon
         self.log_scale = log_scale
@@ -141,8 +162,10 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
         classes = num_classes or self._extractor.num_features or 0
         for name in ("num", "entropy", "entropy_square", "real_num"):
             self.add_state(name, torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        for name in _PER_CLASS:
+        for name in ("prob", "prob_square", "real_prob"):
             self.add_state(name, torch.zeros(classes, dtype=torch.float64), dist_reduce_fx="sum")
+        for name, value in MarginalSums.empty(classes)._asdict().items():
+            self.add_state(name, value, dist_reduce_fx="sum")
 
     def extract(self, inputs: Any) -> Tensor:
         """Return the class probabilities of a batch, shape ``(N, d)``, in float64; touches no state.
@@ -234,6 +257,8 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
                 return
             for name, value in class_sums(rows)._asdict().items():
                 setattr(self, name, getattr(self, name) + value)
+            for name, value in add_probs(self._fold_sums(), rows, self._priors())._asdict().items():
+                setattr(self, name, value)
 
     def compute(self) -> Tensor:
         """Return the optimistic score: with probability ``1 - delta`` the true score is below it."""
@@ -283,7 +308,7 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
     @property
     def min_samples(self) -> int:
         """The fewest samples with which the bound says anything."""
-        return 1 if self.bound == "none" else 2
+        return {"none": 1, "witness": MIN_ROWS}.get(self.bound, 2)
 
     def losses(self, fields: Iterable[str]) -> dict[str, float]:
         r"""Return fields of ``ArmStats`` in units of :math:`-\log \mathrm{IS}`, computing nothing else.
@@ -349,15 +374,39 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
 
     def _debiased(self) -> tuple[Tensor, Tensor]:
         """Return the debiased log IS and its standard error."""
-        raise NotReadyError("Expected a debiased estimate, but none is available for the Inception Score.")
+        # The plain estimate first: it says so if there are no samples.
+        log_inception_score(self._sums())
+        scores = self._witness_scores()
+        mean_entropy = float(self.entropy / self.num)
+        value = debiased_log_is(self.fold_prob, self.fold_num, mean_entropy, scores.mean)
+        return self.entropy.new_tensor(value), self.entropy.new_tensor(scores.stderr)
 
     def _witness_loss(self) -> tuple[float, float]:
-        """Return the mean of the witness scores as a loss, and its standard error."""
-        return -float(log_inception_score(self._sums())), 0.0
+        """Return the mean of the witness scores as a loss, and its standard error; else the plain estimate and 0."""
+        estimate = log_inception_score(self._sums())
+        if self.bound != "witness":
+            return -float(estimate), 0.0
+        scores = self._witness_scores()
+        return -scores.mean, scores.stderr
 
     def _witness_interval(self) -> tuple[Tensor, Tensor]:
-        """Return the interval of log IS that the witness gives."""
-        raise NotReadyError("Expected a witness bound, but none is available for the Inception Score.")
+        """Return the interval of log IS that the witness gives; each end has half of ``delta``."""
+        estimate = float(log_inception_score(self._sums()))
+        ends = witness_interval(self._witness_scores(), estimate, self.num_classes, self._level / 2, self.width)
+        return self.entropy.new_tensor(ends[0]), self.entropy.new_tensor(ends[1])
+
+    def _witness_scores(self) -> ScoreMoments:
+        return witness_moments(self._fold_sums(), self.entropy, self._priors(), self.fitting)
+
+    def _fold_sums(self) -> MarginalSums:
+        return MarginalSums(self.fold_num, self.fold_prob, self.score_sums, self.predictor)
+
+    def _priors(self) -> Tensor:
+        """Return the first guesses at the marginal: uniform and, if there are real samples, theirs."""
+        uniform = uniform_prior(self.num_classes, self.prob.device)
+        if float(self.real_num) == 0:
+            return uniform
+        return torch.cat([uniform, (self.real_prob + uniform) / (self.real_num + 1)])
 
     def _report(self, log_value: Tensor) -> Tensor:
         """Turn a logarithm into the metric's own unit; infinite sides of an interval remain infinite."""

@@ -1,0 +1,132 @@
+"""The witness bound of the Inception Score from sums that do not grow with the number of samples."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from tm_bandit.functional.confidence import ScoreMoments, WidthKind, deviation
+from tm_bandit.functional.crossfit import num_folds, refit_counts
+from tm_bandit.functional.frechet_stream import Fitting
+from tm_bandit.functional.witness_is import (
+    NUM_BLOCKS,
+    block_sums,
+    crossfit_marginals,
+    crossfit_mean,
+    predict_marginal,
+    predictable_moments,
+    recent_spread,
+    score_probs,
+)
+
+#: The finest division of samples into folds.
+FOLDS = num_folds(0)
+
+
+class MarginalSums(NamedTuple):
+    """Everything that the witness remembers of the samples; sums of two sets of samples add.
+
+    Args:
+        fold_num: number of samples per fold, ``(FOLDS,)``.
+        fold_prob: sum of their class probabilities, ``(FOLDS, C)``.
+        score_sums: sums of powers of their scores at arrival, in blocks, ``(NUM_BLOCKS, 4)``.
+        predictor: witness for the samples to come, up to a factor, ``(C,)``; zero before the first fit.
+    """
+
+    fold_num: Tensor
+    fold_prob: Tensor
+    score_sums: Tensor
+    predictor: Tensor
+
+    @classmethod
+    def empty(cls, num_classes: int) -> MarginalSums:
+        """Sums of no samples.
+
+        Args:
+            num_classes: number of classes ``C``.
+        """
+        zeros = torch.zeros(FOLDS, dtype=torch.float64)
+        per_class = zeros.new_zeros(FOLDS, num_classes)
+        return cls(zeros, per_class, zeros.new_zeros(NUM_BLOCKS, 4), per_class[0].clone())
+
+
+def add_probs(sums: MarginalSums, probs: Tensor, priors: Tensor) -> MarginalSums:
+    """Add samples in the order in which they came; the result does not depend on how they were batched.
+
+    Args:
+        sums: sums of the samples before.
+        probs: class probabilities, ``(n, C)``.
+        priors: distributions over the classes, without zeros, ``(P, C)``.
+    """
+    start = round(float(sums.fold_num.sum()))
+    stop = start + len(probs)
+    due = [count for count in refit_counts(stop) if count > start]
+    edges = [start, *due, *([stop] if stop not in due else [])]
+    for first, last in pairwise(edges):
+        part = probs[first - start : last - start]
+        total = sums.predictor.sum()
+        witness = sums.predictor / total if total > 0 else priors[0]
+        fold = torch.arange(first, last, device=probs.device) % FOLDS
+        sums = MarginalSums(
+            sums.fold_num.index_add(0, fold, torch.ones_like(fold, dtype=torch.float64)),
+            sums.fold_prob.index_add(0, fold, part),
+            sums.score_sums + block_sums(score_probs(part, witness), first),
+            sums.predictor,
+        )
+        if last in due:
+            sums = sums._replace(predictor=predict_marginal(sums.fold_prob, sums.fold_num, priors))
+    return sums
+
+
+def witness_moments(sums: MarginalSums, entropy: Tensor, priors: Tensor, fitting: Fitting = "crossfit") -> ScoreMoments:
+    r"""Moments of the scores :math:`\mathrm{KL}(p_i \| q)`, whose expectation is at least :math:`\log \mathrm{IS}`.
+
+    ``fitting="crossfit"``: the mean is that of all samples under their folds' present witnesses, exactly; the spread is
+    that of the latest half of the samples at arrival, which were scored by nearly as good witnesses.
+    ``fitting="predictable"``: mean and spread of the scores at arrival, a martingale.
+
+    Args:
+        sums: sums of the samples.
+        entropy: sum of their entropies, a scalar.
+        priors: distributions over the classes, without zeros, ``(P, C)``.
+        fitting: see above.
+    """
+    if fitting == "predictable":
+        return predictable_moments(sums.score_sums)
+    count = round(float(sums.fold_num.sum()))
+    if count == 0:
+        return ScoreMoments(0, 0.0, 0.0, 0.0)
+    folds = num_folds(count)
+    prob, num = sums.fold_prob.view(-1, folds, sums.fold_prob.shape[1]).sum(0), sums.fold_num.view(-1, folds).sum(0)
+    mean = crossfit_mean(prob, num, entropy, crossfit_marginals(prob, num, priors))
+    return replace(recent_spread(sums.score_sums), count=count, mean=float(mean))
+
+
+def witness_interval(
+    scores: ScoreMoments, plug_in: float, num_classes: int, alpha: float, kind: WidthKind = "mixture"
+) -> tuple[float, float]:
+    r"""Return lower and upper bound of :math:`\log \mathrm{IS}`.
+
+    The witness scores bound from above; the plug-in, which is too small on average and to first order deviates like the
+    mean of the scores, bounds from below. Zero and :math:`\log C` hold without any samples.
+
+    Args:
+        scores: what :func:`witness_moments` returned.
+        plug_in: the plain estimate of log IS.
+        num_classes: number of classes ``C``.
+        alpha: failure probability of each end.
+        kind: the confidence sequence.
+
+    Example:
+        >>> lower, upper = witness_interval(ScoreMoments(100, 1.5, 0.4, 0.1), 1.3, 10, 0.025)
+        >>> round(lower, 2), round(upper, 2)
+        (1.17, 1.63)
+    """
+    upper = scores.mean + deviation(scores, alpha, upper=True, kind=kind)
+    lower = plug_in - deviation(scores, alpha, upper=False, kind=kind)
+    return max(lower, 0.0), min(upper, math.log(num_classes))
