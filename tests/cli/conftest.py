@@ -57,6 +57,9 @@ class Stranger(pl.LightningModule):
         super().__init__()
         self.other = nn.Linear(2, 2)
 
+def interrupted(num_samples):
+    raise KeyboardInterrupt
+
 number = 3
 """
 

@@ -117,6 +117,27 @@ def test_checkpoints_are_loaded_into_the_module_that_is_named(run, reference, he
     assert_refused(run(words, "--module cli_parts:Painter"), "bright.ckpt")
 
 
+def test_the_options_reach_the_selector(run, reference):
+    words = "--policy halving --stop likely --goal identify --epsilon 0.5 --delta 0.1 --bound authors --burn-in 30"
+    outcome = run(FOLDERS, SHORT, words, "--json")
+    assert outcome.code == 0, outcome.err
+    settings = json.loads(outcome.out)["settings"]
+    assert settings["policy"] == "halving"
+    assert settings["stop"] == "likely"
+    assert settings["goal"] == "identify"
+    assert settings["bound"] == "authors"
+    assert (settings["epsilon"], settings["delta"], settings["burn_in"]) == (0.5, 0.1, 30)
+    assert "rung   arms   samples per arm" in outcome.err  # halving shows its plan first
+
+
+def test_an_interrupt_before_the_first_sample_is_no_traceback(run, reference):
+    arms = "--arm a=cli_parts:interrupted --arm b=cli_parts:interrupted"
+    outcome = run("select --reference ref.npz --feature none", arms, SHORT)
+    assert outcome.code == 1
+    assert "interrupted" in outcome.err
+    assert "No arm was evaluated" in outcome.out
+
+
 def test_a_failing_sampler_is_taken_out_and_the_run_goes_on(run, reference):
     arms = "--arm good=cli_parts:good --arm bad=cli_parts:bad --arm broken=cli_parts:failing"
     outcome = run("select --reference ref.npz --feature cli_parts:pool", arms, SHORT, "--json")

@@ -52,6 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
         samples="features",
     )
     check_supply(arms, arguments.budget, selector.burn_in, arguments.quiet)
+    if not arguments.quiet:
+        _print_plan(selector)
     result = _pull(selector, arms, arguments.quiet)
     report_unreadable(arms)
     for name, reason in result.retired.items():
@@ -113,6 +115,13 @@ def _make_metric(
         return OptimisticFID(extractor, reference=reference, **shared)
     except InputError as error:
         raise InputError(f"{error} (the reference is {arguments.reference})") from error
+
+
+def _print_plan(selector: ModelSelector) -> None:
+    """Show what the policy plans, if it has a plan: successive halving has its table of rungs."""
+    selector.policy.prepare(num_arms=len(selector.arms), budget=selector.budget, batch_size=selector.batch_size)
+    for line in selector.policy.describe().splitlines():
+        note(line)
 
 
 def _pull(selector: ModelSelector, arms: dict[str, Any], quiet: bool) -> SelectionResult:
