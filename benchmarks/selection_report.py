@@ -53,15 +53,22 @@ def _regret(by_scenario: Entries) -> str:
         for name in names:
             (regret, error), (ratio, _) = final(entries, name, "regret"), final(entries, name, "ratio")
             cells.append(f"{regret:.3g}±{error:.1g} [{ratio:.2f}]")
-        mine, error = final(entries, DEFAULT.name, "regret")
-        authors, _ = final(entries, "authors' UCB", "regret")
-        rivals = {name: final(entries, name, "regret") for name in RIVALS if name in names}
-        best = min(rivals, key=lambda name: rivals[name][0])
-        slack = 2.0 * math.hypot(error, rivals[best][1])
-        half = "yes" if mine <= 0.5 * authors else f"no ({mine / authors:.2f})"
-        lost = "yes" if mine <= rivals[best][0] + slack else f"no ({best})"
+        half, lost = _promises(entries, names)
         lines.append(f"| {entries[0]['title']} | " + " | ".join(cells) + f" | {half} | {lost} |")
     return "\n".join(lines)
+
+
+def _promises(entries: Sequence[dict[str, Any]], names: Sequence[str]) -> tuple[str, str]:
+    """Say whether the default has half of the authors' regret, and does not lose to the best baseline."""
+    mine, error = final(entries, DEFAULT.name, "regret")
+    authors, _ = final(entries, "authors' UCB", "regret")
+    half = "yes" if mine <= 0.5 * authors else f"no ({mine / authors:.2f})"
+    rivals = {name: final(entries, name, "regret") for name in RIVALS if name in names}
+    if not rivals:
+        return half, "-"
+    best = min(rivals, key=lambda name: rivals[name][0])
+    slack = 2.0 * math.hypot(error, rivals[best][1])
+    return half, "yes" if mine <= rivals[best][0] + slack else f"no ({best})"
 
 
 def _identification(by_scenario: Entries) -> str:
