@@ -13,6 +13,7 @@ import termios
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.cli.parts import assert_refused
@@ -114,10 +115,10 @@ def read_terminal(controller):
         return b""
 
 
-def test_a_bar_on_a_terminal(here, run):
+def test_a_bar_on_a_terminal_while_other_processes_decode(here):
     controller, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    words = ["stats", "real.npy", "-o", "ref.npz", "--batch-size", "10"]
+    words = ["stats", "real", "-o", "ref.npz", "--feature", "cli_parts:Pool", "--batch-size", "7", "--workers", "2"]
     with subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, stderr=terminal) as process:
         os.close(terminal)
         seen = b""
@@ -129,6 +130,10 @@ def test_a_bar_on_a_terminal(here, run):
     assert b"300/300" in seen
     assert b"\r" in seen
     assert b"num_samples: 300" in out
+    rows = np.load("real.npy")
+    with np.load("ref.npz") as stored:
+        np.testing.assert_allclose(stored["mu"], rows.mean(axis=0), rtol=1e-12)
+        np.testing.assert_allclose(stored["sigma"], np.cov(rows, rowvar=False), rtol=1e-9, atol=1e-15)
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no shell to build a pipe with")

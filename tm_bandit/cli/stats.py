@@ -54,6 +54,8 @@ def _compute(arguments: argparse.Namespace, unreadable: list[str]) -> ReferenceS
         raise InputError(
             f"Expected images for --feature {arguments.feature}, but got features in {source.path}; use --feature none."
         )
+    if not source.is_features and arguments.feature == NO_EXTRACTOR:
+        raise InputError(f"Expected features for --feature none, but got images in {source.path}; name a network.")
     extractor = make_extractor(arguments, NO_EXTRACTOR if source.is_features else _DEFAULT_FEATURE)
     unreadable += map(str, source.unreadable)
     rows = _rows(source, extractor, arguments, unreadable)
