@@ -245,7 +245,7 @@ def identification(entries: Sequence[dict[str, Any]], contestant: str, right: se
     """Return after how many samples a contestant's recommendation is right in nine of ten trials, and stays so."""
     curves = [entry["contestants"][contestant]["best"] for entry in entries if contestant in entry["contestants"]]
     answer = None
-    for i in reversed(range(min(map(len, curves)))):
+    for i in reversed(range(min(map(len, curves), default=0))):
         if statistics.fmean(float(curve[i] in right) for curve in curves) < 0.9:
             break
         answer = (i + 1) * 10 * BATCH
