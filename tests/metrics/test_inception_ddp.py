@@ -66,3 +66,18 @@ def test_different_numbers_of_classes_are_refused_on_all_ranks(ranks):
     with pytest.raises(RankError, match=r"same number of classes on all ranks, but got \[5, 6\]") as error:
         ranks.run(disagree)
     assert str(error.value).count("InputError: Expected") == 2
+
+
+@pytest.mark.parametrize("shares", SHARES.values(), ids=SHARES.keys())
+def test_the_witness_bound_over_ranks(ranks, shares):
+    """Each rank deals its own samples to folds, so the bound is not that of a single process, but close to it."""
+    single = OptimisticIS(feature="none", log_scale=True)
+    single.update_probs(draw())
+    first, second = ranks.run(score_share, "witness", shares, {})
+    assert {first.pop("num_samples"), second.pop("num_samples")} == set(shares)
+    assert first == second
+    assert first["estimate"] == pytest.approx(float(single.estimate()), rel=1e-12)
+    assert first["compute"] > first["estimate"]
+    assert first["compute"] == pytest.approx(float(single.compute()), rel=0.1)
+    if 0 in shares:
+        assert first["compute"] == pytest.approx(float(single.compute()), rel=1e-9)
