@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from tm_bandit.functional.confidence import ScoreMoments, WidthKind, sequence_width
+from tm_bandit.functional.confidence import ScoreMoments, WidthKind, deviation, sequence_width
 from tm_bandit.functional.crossfit import fit_folds, leave_one_out, num_folds, recent_rows, refit_counts
 from tm_bandit.functional.moments import Moments
 from tm_bandit.functional.witness_fd import (
@@ -89,10 +91,37 @@ class WitnessSummary(NamedTuple):
     Args:
         scores: moments of the witness scores, in units of the Frechet distance.
         damping: mean damping factor of the witnesses in use; one means undamped.
+        largest: largest eigenvalue of the rows' covariance, on the axes of the block.
     """
 
     scores: ScoreMoments
     damping: float
+    largest: float
+
+
+def upper_bound(plug_in: float, summary: WitnessSummary, alpha: float, kind: WidthKind = "mixture") -> float:
+    r"""Return the pessimistic end of the interval: the plug-in plus the width of its own deviation.
+
+    The plug-in (with the :math:`1/n` covariance) is too large on average; to first order it deviates from its
+    expectation like the mean of the scores :math:`\psi` of the *optimal* witness, its influence function. A shrunken
+    witness may have far less spread than that, so the spread is taken as the larger of what was measured and of
+    :math:`2 \sqrt{\lambda_{\max}(S_g) \, \mathrm{FD}}`: the gradient of :math:`\psi` is twice the distance that a
+    row is moved, whose mean square is the distance itself, and Poincare's inequality bounds a Gaussian's variance by
+    :math:`\lambda_{\max}` times the mean squared gradient. The guarantee is asymptotic and, over time, measured.
+
+    Args:
+        plug_in: the plug-in distance.
+        summary: what the witness says about the same rows.
+        alpha: failure probability of this end.
+        kind: the confidence sequence.
+    """
+    unit = deviation(replace(summary.scores, std=1.0), alpha, upper=True, kind=kind)
+    if not math.isfinite(unit):
+        return math.inf
+    measured = plug_in + unit * summary.scores.std / summary.damping
+    # The truth is at most the bound itself, so the bound U solves U = plug_in + a sqrt(U).
+    slope = 2 * unit * math.sqrt(max(summary.largest, 0.0))
+    return max(measured, ((slope + math.sqrt(slope**2 + 4 * plug_in)) / 2) ** 2)
 
 
 class FrechetStream:
@@ -157,6 +186,7 @@ class FrechetStream:
         self._fitted = -1
         self._witness: FrechetWitness | None = None
         self._damping = 1.0
+        self._largest = 0.0
 
     def extend(self, rows: Tensor) -> None:
         """Add rows.
@@ -176,7 +206,9 @@ class FrechetStream:
         moments = ScoreMoments.of(torch.cat([self._frozen, self._scores_so_far()]))
         unit = self.basis.scale**2
         return WitnessSummary(
-            ScoreMoments(moments.count, moments.mean * unit, moments.std * unit, moments.skewness), self._damping
+            ScoreMoments(moments.count, moments.mean * unit, moments.std * unit, moments.skewness),
+            self._damping,
+            self._largest * unit,
         )
 
     def scores(self) -> Tensor:
@@ -222,6 +254,7 @@ class FrechetStream:
         )
         self._witness = FrechetWitness(*(part.to(rows) for part in witness))._replace(constant=witness.constant)
         self._damping = float(damping.mean())
+        self._largest = _largest_eigenvalue(training)
         self._fitted = count
 
     def _sum_up(self, count: int) -> FrechetSums:
@@ -263,6 +296,12 @@ class FrechetStream:
                 continue
             own = FrechetWitness(*(part[fold] for part in witness))
             self._scores[first:stop:folds] = score_rows(own, self._rows[first:stop:folds])
+
+
+def _largest_eigenvalue(sums: FrechetSums) -> float:
+    """Return the largest eigenvalue of the covariance of one fold's training rows, on the axes of the block."""
+    num, mean = sums.num[0], sums.first[0, : sums.block.shape[-1]] / sums.num[0]
+    return max(0.0, float(torch.linalg.eigvalsh(sums.block[0] / num - mean[:, None] * mean)[-1]))
 
 
 def _grown(buffer: Tensor, used: int, size: int) -> Tensor:

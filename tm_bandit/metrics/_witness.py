@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from tm_bandit._exceptions import InputError, NotReadyError
 from tm_bandit.functional.confidence import WIDTHS, WidthKind, deviation
-from tm_bandit.functional.frechet_stream import FITTINGS, Fitting, FrechetStream, WitnessSummary
+from tm_bandit.functional.frechet_stream import FITTINGS, Fitting, FrechetStream, WitnessSummary, upper_bound
 from tm_bandit.functional.moments import Moments
 from tm_bandit.metrics._rows import RowMetric
 from tm_bandit.metrics._rows import _as_list as as_list
@@ -136,14 +135,8 @@ class WitnessRowMetric(RowMetric):
         return max(0.0, scores.mean - deviation(scores, self._side_level, upper=False, kind=self.width))
 
     def _witness_upper(self) -> float:
-        """Return the pessimistic end: the plug-in, which is too large on average, plus its own width.
-
-        To first order the plug-in deviates from its expectation like the mean of undamped witness scores (they are its
-        influence function), so these tell its width.
-        """
-        summary = self._witness_summary()
-        undamped = replace(summary.scores, std=summary.scores.std / summary.damping)
-        return self._plug_in(unbiased=False) + deviation(undamped, self._side_level, upper=True, kind=self.width)
+        """Return the pessimistic end: the plug-in, which is too large on average, plus its own width."""
+        return upper_bound(self._plug_in(unbiased=False), self._witness_summary(), self._side_level, self.width)
 
     def _witness_mean(self) -> tuple[float, float]:
         """Return the mean of the witness scores and its standard error, infinite while there is no witness."""
