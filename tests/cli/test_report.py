@@ -124,7 +124,7 @@ def test_every_drawing_is_well_formed_and_finite(result):
 
 def test_the_chart_draws_the_numbers():
     """A constant score is a straight line at its height, and its band is as high as its interval is wide."""
-    arm = Series("a", "c0", [10, 20], [5.0, 5.0], [4.0, 4.0], [7.0, 7.0])
+    arm = Series("a", "c0", [10, 20], [5.0, 5.0], [4.4, 4.4], [6.2, 6.2])
     root = ElementTree.fromstring(interval_chart([arm], 20, "FID"))
     line = next(node for node in root.iter() if node.get("class") == "line")
     ys = {point.split(",")[1] for point in line.get("points").split()}

@@ -56,7 +56,8 @@ section{padding:18px 20px;margin-top:16px;overflow-x:auto}
 .chart{display:block;width:100%;min-width:640px;height:auto;margin-top:10px;font:12px system-ui,sans-serif}
 .grid{stroke:var(--rule)}.base{stroke:var(--soft)}
 .tick,.axis{fill:var(--soft)}.label{fill:var(--c);font-weight:600}
-.band{fill:var(--c);fill-opacity:.11}.line{fill:none;stroke:var(--c);stroke-width:2;stroke-linejoin:round}
+.band{fill:var(--c);fill-opacity:.07}.c0 .band{fill-opacity:.2}
+.line{fill:none;stroke:var(--c);stroke-width:2;stroke-linejoin:round}
 .leader{stroke:var(--c)}.track{fill:var(--track)}.fill{fill:var(--c)}
 .other .band{fill-opacity:0}.other .line{stroke-width:1.2}
 .arm:hover .band{fill-opacity:.32}.arm:hover .line{stroke-width:3}
@@ -164,7 +165,9 @@ def _allocation(result: SelectionResult, rows: Sequence[dict[str, Any]], styles:
     bins = _share_over_time(result.history, names, result.total_samples)
     figures = [f"{row['share']:.1%}" for row in rows]
     chart = allocation_chart(names, [styles[name] for name in names], bins, result.total_samples, figures)
-    return _section("Where the budget went", "The stronger the colour, the larger its part of the samples of that moment.", chart)
+    return _section(
+        "Where the budget went", "The stronger the colour, the larger its part of the samples of that moment.", chart
+    )
 
 
 def _share_over_time(history: dict[str, list[Any]], names: Sequence[str], total: int) -> list[list[float]]:

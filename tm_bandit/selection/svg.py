@@ -65,7 +65,7 @@ def visible_range(series: Sequence[Series]) -> tuple[float, float]:
     if not settled:
         return 0.0, 1.0
     low, high = min(settled), max(settled)
-    span = 1.5 * max(high - low, 0.5 * max(abs(low), abs(high)), 1e-9)
+    span = 0.6 * max(high - low, 0.5 * max(abs(low), abs(high)), 1e-9)
     ends = [arm.lower[-1] for arm in series if arm.lower] + [arm.upper[-1] for arm in series if arm.upper]
     finite = [end for end in ends if math.isfinite(end)]
     low = max(min([low, *finite]), low - span)
