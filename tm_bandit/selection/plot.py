@@ -57,33 +57,41 @@ def _colours(result: SelectionResult) -> dict[str, str]:
 
 
 def _draw_intervals(axes: Axes, result: SelectionResult, colours: dict[str, str]) -> None:
+    """Draw the best arm's whole interval, and of each rival the end that says how good it may still be."""
     total = result.total_samples
+    hopeful = "upper" if result.higher_is_better else "lower"
     ends: list[tuple[float, str]] = []
-    highest: list[float] = []
+    shown: list[float] = []
     for name in reversed(list(colours)):
-        rows = [i for i, arm in enumerate(result.history["arm"]) if arm == name]
-        series = {key: [float(result.history[key][i]) for i in rows] for key in ("lower", "upper", "debiased")}
-        samples = [result.history["samples"][i] for i in rows]
-        keep = [i for i, value in enumerate(series["debiased"]) if math.isfinite(value)]
-        if not keep:
+        curve = _curve(result, name)
+        if not curve["samples"]:
             continue
-        x = [samples[i] for i in keep] + [total]
-        line, low, high = ([series[k][i] for i in keep] for k in ("debiased", "lower", "upper"))
-        first = name == result.best
-        axes.fill_between(
-            x, [*low, low[-1]], [*high, high[-1]], step="post", color=colours[name], alpha=0.22 if first else 0.10, lw=0
-        )
-        axes.step(
-            x, [*line, line[-1]], where="post", color=colours[name], lw=2.2 if first else 1.3, zorder=4 if first else 3
-        )
-        ends.append((line[-1], name))
-        highest += [value for value in line[len(line) // 3 :] if math.isfinite(value)]
-        highest += [value for value in high[len(high) // 2 :] if math.isfinite(value)][-1:]
-    _fit_scale(axes, ends, highest, result)
+        x, colour, first = curve["samples"], colours[name], name == result.best
+        if first:
+            axes.fill_between(x, curve["lower"], curve["upper"], step="post", color=colour, alpha=0.16, lw=0)
+            shown += [value for value in curve["upper"][len(x) // 4 :] if math.isfinite(value)]
+        else:
+            axes.step(x, curve[hopeful], where="post", color=colour, lw=1.0, ls=(0, (3, 2)), alpha=0.7)
+        axes.step(x, curve["debiased"], where="post", color=colour, lw=2.4 if first else 1.4, zorder=4 if first else 3)
+        ends.append((curve["debiased"][-1], name))
+    _fit_scale(axes, [value for value, _ in ends], shown, result)
     _label_ends(axes, ends, total, colours, result)
     name = result.metric.removeprefix("Optimistic")
     axes.set_ylabel(f"{name} ({'higher' if result.higher_is_better else 'lower'} is better)", color=_INK)
-    axes.set_title(_title(result), loc="left", fontsize=11, color=_INK)
+    axes.set_title(_title(result), loc="left", fontsize=12, color=_INK, fontweight="bold")
+    note = "band: interval of the best arm; dashed: how good each rival may still be"
+    axes.set_title(note, loc="right", fontsize=8, color="#6B7280")
+
+
+def _curve(result: SelectionResult, name: str) -> dict[str, list[float]]:
+    """Return an arm's numbers over the samples drawn, its last ones continued to the end."""
+    history = result.history
+    rows = [i for i, arm in enumerate(history["arm"]) if arm == name and math.isfinite(history["debiased"][i])]
+    curve = {key: [float(history[key][i]) for i in rows] for key in ("samples", "debiased", "lower", "upper")}
+    for key, values in curve.items():
+        if values:
+            values.append(float(result.total_samples) if key == "samples" else values[-1])
+    return curve
 
 
 def _title(result: SelectionResult) -> str:
@@ -92,17 +100,17 @@ def _title(result: SelectionResult) -> str:
     return f"{result.best} {outcome} after {result.total_samples:,} samples"
 
 
-def _fit_scale(axes: Axes, ends: list[tuple[float, str]], highest: list[float], result: SelectionResult) -> None:
+def _fit_scale(axes: Axes, finals: list[float], shown: list[float], result: SelectionResult) -> None:
     """Keep the first, very wide intervals from flattening everything that matters."""
-    if not ends:
+    axes.set_xlim(0, max(1, result.total_samples))
+    if not finals:
         return
-    finals = [value for value, _ in ends]
-    span = max(max(finals) - min(finals), 0.2 * abs(max(finals)), 1e-9)
-    top = max(max(finals), min(max(highest, default=max(finals)), max(finals) + 1.5 * span))
+    low, high = min(finals), max(finals)
+    span = max(high - low, 0.25 * abs(high), 1e-9)
+    top = max(high, min(max(shown, default=high), high + span))
     floor = 1.0 if result.higher_is_better else 0.0
-    low = min(floor, min(finals)) if min(finals) - span < floor else min(finals) - 0.6 * span
-    axes.set_ylim(low, top + 0.15 * span)
-    axes.set_xlim(0, result.total_samples)
+    bottom = floor if floor <= low < floor + span else low - 0.5 * span
+    axes.set_ylim(bottom, top + 0.2 * span)
 
 
 def _label_ends(
