@@ -18,7 +18,7 @@ from tm_bandit._statistics import StoredStatistics, read_statistics, write_stati
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor, resolve
 from tm_bandit.functional.debias import bias_curve
 from tm_bandit.functional.frechet import clean_eigenvalues, symmetrised
-from tm_bandit.functional.frechet_stream import FrechetBasis
+from tm_bandit.functional.frechet_basis import FrechetBasis
 from tm_bandit.functional.moments import Moments, add_rows_, covariance, moments_from_rows
 
 #: How far, relative to the largest entry or eigenvalue, a covariance may be off from symmetric and semi-definite.

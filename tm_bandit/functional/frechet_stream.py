@@ -11,13 +11,12 @@ from torch import Tensor
 
 from tm_bandit.functional.confidence import ScoreMoments, WidthKind, deviation, sequence_width
 from tm_bandit.functional.crossfit import fit_folds, leave_one_out, num_folds, recent_rows, refit_counts
+from tm_bandit.functional.frechet_basis import FrechetBasis
 from tm_bandit.functional.moments import Moments
 from tm_bandit.functional.witness_fd import (
-    Axes,
     FrechetSums,
     FrechetWitness,
     block_size,
-    make_axes,
     score_rows,
     sum_rows,
 )
@@ -25,64 +24,8 @@ from tm_bandit.functional.witness_fd import (
 Fitting = Literal["crossfit", "predictable"]
 FITTINGS: tuple[str, ...] = ("crossfit", "predictable")
 
-#: Up to this dimension rows are rotated and scored in float64; beyond it float32 halves memory and time.
-_DOUBLE_UP_TO = 256
 #: The finest division into folds that is ever used; coarser ones are unions of these.
 _FINEST = num_folds(0)
-
-
-class FrechetBasis(NamedTuple):
-    """The reference as the witness sees it: made once, shared by all arms.
-
-    Args:
-        center: mean of the reference, ``(d,)``.
-        projection: its eigenvectors divided by ``scale``, ``(d, d)``, in the dtype that rows are rotated in.
-        axes: its eigenvalues in units of ``scale`` squared.
-        scale: root of the mean eigenvalue; in its units no score overflows.
-    """
-
-    center: Tensor
-    projection: Tensor
-    axes: Axes
-    scale: float
-
-    @classmethod
-    def from_eigen(cls, mean: Tensor, eigenvalues: Tensor, eigenvectors: Tensor) -> FrechetBasis:
-        """Prepare an eigen-decomposition of the reference covariance.
-
-        Args:
-            mean: mean of the reference, ``(d,)``.
-            eigenvalues: in descending order, ``(d,)``.
-            eigenvectors: as columns, ``(d, d)``.
-        """
-        level = float(eigenvalues.mean().clamp_min(0))
-        scale = level**0.5 if level > 0 else 1.0
-        dtype = torch.float64 if mean.numel() <= _DOUBLE_UP_TO else torch.float32
-        return cls(mean.double(), (eigenvectors / scale).to(dtype), make_axes(eigenvalues / scale**2), scale)
-
-    def rotate(self, rows: Tensor) -> Tensor:
-        """Map rows ``(n, d)`` to centred, scaled coordinates of the eigenbasis.
-
-        Args:
-            rows: feature rows of any floating dtype.
-        """
-        return (rows.to(self.center) - self.center).to(self.projection.dtype) @ self.projection
-
-    def sums_of(self, moments: Moments, block: int) -> FrechetSums:
-        """Sums for the fit from moments of rows that are gone; the energies of single rows are gone with them.
-
-        Args:
-            moments: count, mean and scatter in the original coordinates.
-            block: number of leading axes in the block.
-        """
-        turn = self.projection.double()
-        mean = (moments.mean - self.center) @ turn
-        half = moments.scatter @ turn
-        second = (turn * half).sum(0) + moments.count * mean.square()
-        head = turn[:, :block].T @ half[:, :block] + moments.count * mean[:block, None] * mean[:block]
-        num = torch.tensor(float(moments.count), dtype=torch.float64, device=mean.device)
-        empty = torch.zeros(self.axes.membership.shape[1], dtype=torch.float64, device=mean.device)
-        return FrechetSums(num, moments.count * mean, second, head, empty, empty)
 
 
 class WitnessSummary(NamedTuple):

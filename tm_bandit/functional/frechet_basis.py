@@ -1,0 +1,121 @@
+"""The reference in its own eigenbasis, and witnesses of the Frechet distance in plain coordinates."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from tm_bandit._exceptions import InputError
+from tm_bandit.functional.moments import Moments
+from tm_bandit.functional.witness_fd import (
+    Axes,
+    FrechetSums,
+    FrechetWitness,
+    block_size,
+    damp_witness,
+    fit_frechet_map,
+    make_axes,
+    score_rows,
+    sum_rows,
+)
+
+#: Up to this dimension rows are rotated and scored in float64; beyond it float32 halves memory and time.
+_DOUBLE_UP_TO = 256
+
+
+class FrechetBasis(NamedTuple):
+    """The reference as the witness sees it: made once, shared by all arms.
+
+    Args:
+        center: mean of the reference, ``(d,)``.
+        projection: its eigenvectors divided by ``scale``, ``(d, d)``, in the dtype that rows are rotated in.
+        axes: its eigenvalues in units of ``scale`` squared.
+        scale: root of the mean eigenvalue; in its units no score overflows.
+    """
+
+    center: Tensor
+    projection: Tensor
+    axes: Axes
+    scale: float
+
+    @classmethod
+    def from_eigen(cls, mean: Tensor, eigenvalues: Tensor, eigenvectors: Tensor) -> FrechetBasis:
+        """Prepare an eigen-decomposition of the reference covariance.
+
+        Args:
+            mean: mean of the reference, ``(d,)``.
+            eigenvalues: in descending order, ``(d,)``.
+            eigenvectors: as columns, ``(d, d)``.
+        """
+        level = float(eigenvalues.mean().clamp_min(0))
+        scale = level**0.5 if level > 0 else 1.0
+        dtype = torch.float64 if mean.numel() <= _DOUBLE_UP_TO else torch.float32
+        return cls(mean.double(), (eigenvectors / scale).to(dtype), make_axes(eigenvalues / scale**2), scale)
+
+    def rotate(self, rows: Tensor) -> Tensor:
+        """Map rows ``(n, d)`` to centred, scaled coordinates of the eigenbasis.
+
+        Args:
+            rows: feature rows of any floating dtype.
+        """
+        return (rows.to(self.center) - self.center).to(self.projection.dtype) @ self.projection
+
+    def sums_of(self, moments: Moments, block: int) -> FrechetSums:
+        """Sums for the fit from moments of rows that are gone; the energies of single rows are gone with them.
+
+        Args:
+            moments: count, mean and scatter in the original coordinates.
+            block: number of leading axes in the block.
+        """
+        turn = self.projection.double()
+        mean = (moments.mean - self.center) @ turn
+        half = moments.scatter @ turn
+        second = (turn * half).sum(0) + moments.count * mean.square()
+        head = turn[:, :block].T @ half[:, :block] + moments.count * mean[:block, None] * mean[:block]
+        num = torch.tensor(float(moments.count), dtype=torch.float64, device=mean.device)
+        empty = torch.zeros(self.axes.membership.shape[1], dtype=torch.float64, device=mean.device)
+        return FrechetSums(num, moments.count * mean, second, head, empty, empty)
+
+
+def fit_frechet_witness(rows: Tensor, basis: FrechetBasis, damping: float = 1.0) -> FrechetWitness:
+    """Fit one witness on rows; it may then score any rows but these.
+
+    Args:
+        rows: feature rows, ``(n, d)`` with at least two rows.
+        basis: the reference.
+        damping: how much of the fitted witness is kept, in (0, 1]; see :func:`~tm_bandit.functional.damp_witness`.
+
+    Raises:
+        InputError: if there are fewer than two rows, or they have another dimension than the reference.
+
+    Example:
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> basis = FrechetBasis.from_eigen(torch.zeros(3), torch.ones(3), torch.eye(3))
+        >>> rows = 2 * torch.randn(400, 3, generator=generator)  # the true distance is 3
+        >>> witness = fit_frechet_witness(rows[:200], basis)
+        >>> 2.5 < float(score_frechet_witness(witness, rows[200:], basis).mean()) < 3.5
+        True
+    """
+    dim = basis.center.numel()
+    if rows.ndim != 2 or rows.shape[0] < 2 or rows.shape[1] != dim:
+        raise InputError(f"Expected at least two rows of shape (n, {dim}), but got {tuple(rows.shape)}.")
+    single = sum_rows(basis.rotate(rows), basis.axes, block_size(rows.shape[0], dim))
+    fit = fit_frechet_map(FrechetSums(*(part[None] for part in single)), basis.axes)
+    witness = damp_witness(fit, basis.axes, torch.full_like(fit.predicted, damping))
+    return FrechetWitness(*(part[0] for part in witness))
+
+
+def score_frechet_witness(witness: FrechetWitness, rows: Tensor, basis: FrechetBasis) -> Tensor:
+    r"""Score rows with a witness; the expectation of a score is at most the Frechet distance.
+
+    Args:
+        witness: what :func:`fit_frechet_witness` returned for other rows.
+        rows: feature rows, ``(n, d)``.
+        basis: the reference.
+
+    Returns:
+        Scores :math:`\psi` in float64, ``(n,)``.
+    """
+    return score_rows(witness, basis.rotate(rows)) * basis.scale**2
