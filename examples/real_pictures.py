@@ -65,7 +65,7 @@ def main(fast: bool) -> None:
     # antialias=False is the resize of the original TensorFlow network, which these weights were trained with.
     template = OptimisticFID(feature=feature, antialias=False)
     real, generator = Crops(photographs), torch.Generator().manual_seed(0)
-    rows = [template.extract(real(20, generator)) for _ in range(4 if fast else 25)]
+    rows = [template.extract(real(20, generator)) for _ in range(4 if fast else 15)]
     reference = ReferenceStatistics.from_features(torch.cat(rows))
     print(f"reference: {reference.num_samples} crops, {reference.num_features} features each")
 
@@ -79,7 +79,7 @@ def main(fast: bool) -> None:
             "one photograph": Crops(photographs[:1]),
         },
         batch_size=5,
-        budget=100 if fast else 600,
+        budget=100 if fast else 300,
         seed=1,
     )
     result = selector.run(progress=not fast)
