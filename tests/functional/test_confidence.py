@@ -37,7 +37,7 @@ def test_the_safer_sequence_is_wider():
 
 
 def test_normal_means_cross_no_more_often_than_promised():
-    """Standard normal scores looked at after each of 2,000 samples, 1,000 runs: at most 5 % plus two standard errors."""
+    """Standard normal scores, looked at after each of 2,000 samples: 1,000 runs, 5 % plus two standard errors."""
     generator = np.random.default_rng(0)
     counts = np.arange(1, 2001)
     means = generator.standard_normal((1000, 2000)).cumsum(1) / counts

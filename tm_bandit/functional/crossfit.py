@@ -66,8 +66,10 @@ def leave_one_out(folds: FrechetSums) -> FrechetSums:
     Args:
         folds: sums per fold; the folds are the last of the leading dimensions.
     """
-    total = FrechetSums(*(part.sum(folds.num.dim() - 1, keepdim=True) for part in folds))
-    return total.minus(folds)
+    lead, number = folds.num.shape, folds.num.shape[-1]
+    others = 1 - torch.eye(number, dtype=torch.float64, device=folds.num.device)
+    # Sums of the others, not total minus own: a wild row would leave its rounding errors in its own fold's witness.
+    return FrechetSums(*((others @ part.reshape(*lead, -1)).reshape(part.shape) for part in folds))
 
 
 def fit_folds(

@@ -45,7 +45,7 @@ _MIN_DAMPING = 0.3
 
 
 class FrechetSums(NamedTuple):
-    """Sums over rows that a witness is fitted from; they add up, so "all folds but one" is a subtraction.
+    """Sums over rows that a witness is fitted from; they add up, so "all folds but one" needs no rows.
 
     Args:
         num: number of rows, shape ``(...)``.
@@ -66,10 +66,6 @@ class FrechetSums(NamedTuple):
     def plus(self, other: FrechetSums) -> FrechetSums:
         """Sums of the union of two disjoint sets of rows."""
         return FrechetSums(*(a + b for a, b in zip(self, other, strict=True)))
-
-    def minus(self, other: FrechetSums) -> FrechetSums:
-        """Sums of the rows that are not in ``other``."""
-        return FrechetSums(*(a - b for a, b in zip(self, other, strict=True)))
 
 
 class FrechetFit(NamedTuple):
