@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -163,9 +164,8 @@ def _show_table(logger: Any, prefix: str, result: SelectionResult, step: int) ->
     if isinstance(logger, CSVLogger):
         target = Path(logger.log_dir) / f"{prefix}.csv"
         target.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(target) as path:
-            lines = [",".join(COLUMNS), *(",".join(str(cell) for cell in row) for row in rows)]
-            path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        with atomic_write(target) as path, path.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([COLUMNS, *rows])
     elif hasattr(logger, "log_table"):  # Weights & Biases; no step, because it drops steps that do not increase
         logger.log_table(key=f"{prefix}/selection", columns=list(COLUMNS), data=rows)
     elif hasattr(logger.experiment, "add_text"):  # TensorBoard

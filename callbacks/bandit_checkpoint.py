@@ -28,6 +28,10 @@ from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.selection.result import SelectionResult
 from tm_bandit.selection.selector import ModelSelector
 
+#: Arms get tens of pulls here, not hundreds: with the selector's own five per cent, nearly every pull would compute
+#: numbers that nobody looks at before the end of the validation, when all of them are made fresh anyway.
+_REFRESH = 0.25
+
 _KEY = re.compile(r"[A-Za-z0-9_. -]+(/[A-Za-z0-9_. -]+)*")
 
 
@@ -200,6 +204,7 @@ class BanditCheckpoint(Checkpoint):
             seed=self.seed,
             stop=self.stop,  # type: ignore[arg-type]
             goal=self.goal,  # type: ignore[arg-type]
+            refresh=_REFRESH,
         )
 
     @override

@@ -1,5 +1,8 @@
 import pytest
 
+#: Programs that tests start in processes of their own.
+collect_ignore = ["ddp_script.py", "killed_script.py"]
+
 #: What Lightning itself says when nobody did anything wrong here.
 _LIGHTNING = (
     "ignore:.*isinstance.treespec, LeafSpec.*:FutureWarning",

@@ -3,6 +3,7 @@
 import json
 import sys
 import warnings
+from collections import Counter
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -61,7 +62,14 @@ def train(folder: Path, devices: int, case: str, epochs: int = 3, ckpt: Path | N
         use_distributed_sampler=False,
     )
     pl.seed_everything(7, verbose=False)
-    module = kind()
+    module, gathered = kind(), Counter()
+    gather = run.strategy.all_gather
+
+    def spy(tensor, *args, **kwargs):
+        gathered[str(tuple(tensor.shape))] += 1
+        return gather(tensor, *args, **kwargs)
+
+    run.strategy.all_gather = spy
     run.fit(module, *calm_loaders(), ckpt_path=ckpt)
     known = {
         "weights": [p.double().sum().item() for p in module.parameters()],
@@ -77,6 +85,7 @@ def train(folder: Path, devices: int, case: str, epochs: int = 3, ckpt: Path | N
             "result": json.loads(callback.result.to_json()),
             "logged": {name: value.item() for name, value in run.callback_metrics.items()},
             "calls": len(module.calls),
+            "gathered": dict(gathered),
         }
     return known
 

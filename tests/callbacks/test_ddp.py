@@ -48,6 +48,12 @@ def test_one_and_two_ranks_are_bit_equal(alone, together, case):
     assert zero["calls"] < alone[case]["calls"]
 
 
+def test_traffic_of_a_pull_is_its_new_features(together):
+    # Nine pulls of 24 rows of 4 features in chunks of 8: two chunks per rank, and nothing else is gathered.
+    for rank in together[0]:
+        assert rank["uneven"]["gathered"] == {"(16, 4)": 9}
+
+
 def test_reference_is_made_of_all_ranks_batches(alone, together):
     # Without a distributed sampler both ranks see the whole validation set: twice the images, the same mean, and a
     # covariance that differs by the divisor alone.
