@@ -52,7 +52,9 @@ class FrechetBasis(NamedTuple):
         level = float(eigenvalues.mean().clamp_min(0))
         scale = level**0.5 if level > 0 else 1.0
         dtype = torch.float64 if mean.numel() <= _DOUBLE_UP_TO else torch.float32
-        return cls(mean.double(), (eigenvectors / scale).to(dtype), make_axes(eigenvalues / scale**2), scale)
+        return cls(
+            mean.double(), (eigenvectors.double() / scale).to(dtype), make_axes(eigenvalues.double() / scale**2), scale
+        )
 
     def rotate(self, rows: Tensor) -> Tensor:
         """Map rows ``(n, d)`` to centred, scaled coordinates of the eigenbasis.
