@@ -48,7 +48,6 @@ class Summary:
         result: the selection so far, as JSON.
         best_arm: name of the best arm; empty if there is none.
         best_path: its file.
-        score: its score.
         arms: names of the arms that stay.
     """
 
@@ -56,7 +55,6 @@ class Summary:
     result: str
     best_arm: str
     best_path: str
-    score: float | None
     arms: tuple[str, ...]
 
 
@@ -105,6 +103,13 @@ class Session:
             InputError: if something cannot work.
         """
         self.settings.metric.to(self.module.device)
+        chunks = -(-self.settings.batch_size // self.settings.chunk_size)
+        if chunks < self.ranks.world_size:
+            rank_zero_warn(
+                f"{self.settings.key}: a pull of {self.settings.batch_size} samples is drawn in {chunks} calls of the "
+                f"sampler, so {self.ranks.world_size - chunks} of {self.ranks.world_size} ranks draw samples that are "
+                f"thrown away; give chunk_size={max(1, self.settings.batch_size // self.ranks.world_size)}."
+            )
         run = self.ranks.tell(secrets.token_hex(8)) if saved is None else saved["run"]
         self.store = ArmStore(self._folder(saved), run, self.settings.store, active=not _is_dev_run(self.trainer))
         if self.store.active:
@@ -294,9 +299,8 @@ class Session:
             values = _report.scalars(result, arms, max(arm.step for arm in arms.values()))
         best = arms.get(result.best or "")
         if best is None:
-            return Summary(values, result.to_json(), "", "", None, active)
-        path = self.store.files.get(best.weights, "")
-        return Summary(values, result.to_json(), best.name, path, values["best"], active)
+            return Summary(values, result.to_json(), "", "", active)
+        return Summary(values, result.to_json(), best.name, self.store.files.get(best.weights, ""), active)
 
     def _tidy(self, summary: Summary, borrowed: BorrowedModule[LightningModule]) -> Summary:
         """Let go of what no remaining arm needs, and say where the best one is; on all ranks."""

@@ -78,10 +78,8 @@ class BanditCheckpoint(Checkpoint):
         burn_in: as in :class:`~tm_bandit.ModelSelector`.
 
     Attributes:
-        best_model_path: file of the best arm; its ``state_dict`` is the arm. Empty before the first validation.
-        best_model_score: debiased score of the best arm.
-        best_arm: its name, such as ``"step400-avg/cfg3"``.
-        result: the :class:`~tm_bandit.selection.SelectionResult` so far.
+        best_model_path: file of the best arm; its ``state_dict`` is the arm. Empty before the first validation. Being
+            weights alone, it cannot resume a training.
 
     Raises:
         InputError: here or when training starts, if something would not work later.
@@ -162,8 +160,6 @@ class BanditCheckpoint(Checkpoint):
     def _forget(self) -> None:
         """Drop everything that belongs to a training."""
         self.best_model_path = ""
-        self.best_model_score: Tensor | None = None
-        self.best_arm = ""
         self._result: SelectionResult | None = None
         self._values: dict[str, float] = {}
         self._session: Session | None = None
@@ -192,6 +188,18 @@ class BanditCheckpoint(Checkpoint):
             path = Path(self.best_model_path).with_name(RESULT)
             self._result = SelectionResult.from_json(path) if path.exists() else None
         return self._result
+
+    @property
+    def best_arm(self) -> str:
+        """Name of the best arm; empty if there is none yet."""
+        return "" if self.result is None else self.result.best or ""
+
+    @property
+    def best_model_score(self) -> Tensor | None:
+        """Debiased score of the best arm; ``None`` if there is none yet."""
+        if self.result is None or self.result.best is None:
+            return None
+        return torch.tensor(self.result.best_score, dtype=torch.float64)
 
     def new_selector(self) -> ModelSelector:
         """Return a selector without arms, set up as this callback is."""
@@ -308,6 +316,4 @@ class BanditCheckpoint(Checkpoint):
             return
         self._values = summary.values
         self._result = SelectionResult.from_json(summary.result) if summary.result else None
-        self.best_arm = summary.best_arm
         self.best_model_path = summary.best_path
-        self.best_model_score = None if summary.score is None else torch.tensor(summary.score, dtype=torch.float64)

@@ -40,6 +40,7 @@ CASES = {
     "without": (Gen, None, False),
     "sick": (Sick, {"batch_size": 16, "budget": 32}, False),
     "unable": (Unable, {"batch_size": 16, "budget": 32}, False),
+    "forked": (Calm, {"batch_size": 16, "budget": 32}, False),
     "resumed": (Calm, {"batch_size": 24, "chunk_size": 8, "budget": 72}, False),
 }
 
@@ -55,8 +56,8 @@ def train(folder: Path, devices: int, case: str, epochs: int = 3, ckpt: Path | N
         folder,
         *callbacks,
         max_epochs=epochs,
-        devices=devices,
-        strategy="ddp" if devices > 1 else "auto",
+        devices=2 if case == "forked" else devices,
+        strategy="ddp_fork" if case == "forked" else "ddp" if devices > 1 else "auto",
         # The same steps on one and on two ranks: what differs then is the callback's doing.
         limit_train_batches=4,
         use_distributed_sampler=False,

@@ -27,7 +27,8 @@ def launch(folder, devices, *cases):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    return launch(tmp_path_factory.mktemp("alone"), 1, *SHARED, "reference")[0][0]
+    # Forking comes last: it is a training in two processes that this one only waits for.
+    return launch(tmp_path_factory.mktemp("alone"), 1, *SHARED, "reference", "forked")[0][0]
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +62,15 @@ def test_reference_is_made_of_all_ranks_batches(alone, together):
     assert zero["result"] == one["result"]
     assert zero["score"] == pytest.approx(alone["reference"]["score"], rel=0.05)
     assert zero["score"] != alone["reference"]["score"]
+
+
+def test_the_parent_of_forked_ranks_knows_the_outcome(alone, together):
+    forked, launched = alone["forked"], together[0][0]["plain"]
+    assert forked["best"] in ("step4", "step8", "step12")
+    assert forked["file"] == f"{forked['best']}.ckpt"
+    assert forked["result"]["best"] == forked["best"]
+    assert forked["score"] > 0
+    assert launched["file"] == f"{launched['best']}.ckpt"
 
 
 def test_training_is_bit_identical(together):

@@ -1,9 +1,12 @@
 """The ways in which people train."""
 
+import time
+
 import lightning.pytorch as pl
 import pytest
 import torch
 from lightning.pytorch.callbacks import EarlyStopping
+from lightning.pytorch.plugins.io import AsyncCheckpointIO, TorchCheckpointIO
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -212,3 +215,17 @@ def test_validate_and_test_leave_the_selection_alone(tmp_path):
     module = Gen()
     done.validate(module, loaders()[1], verbose=False)
     assert (callback.result.to_json(), callback.best_model_path) == before
+
+
+def test_a_writer_that_takes_its_time(tmp_path):
+    class Slow(TorchCheckpointIO):
+        def save_checkpoint(self, checkpoint, path, storage_options=None):
+            time.sleep(0.3)
+            super().save_checkpoint(checkpoint, path, storage_options)
+
+    slow, quick = bandit(tmp_path / "slow"), bandit(tmp_path / "quick")
+    fit(tmp_path, slow, plugins=[AsyncCheckpointIO(Slow())], max_epochs=3)
+    fit(tmp_path, quick, max_epochs=3)
+    assert slow.result.to_json() == quick.result.to_json()
+    assert torch.load(slow.best_model_path, weights_only=True)["state_dict"]
+    assert len(list((tmp_path / "slow").glob("*.ckpt"))) == 3
