@@ -90,8 +90,9 @@ def test_unusable_files(tmp_path):
     [
         (torch.zeros(3), torch.eye(2), r"\(d, d\), but got \(3,\) and \(2, 2\)"),
         (torch.zeros(2, 1), torch.eye(2), r"\(d,\)"),
-        (torch.tensor([0.0, float("nan")]), torch.eye(2), "`mean` to be finite, but got 1 NaN or infinite values in 1"),
-        (torch.zeros(2), torch.full((2, 2), float("inf")), "4 NaN or infinite values in 2 rows"),
+        (torch.tensor([0.0, float("nan")]), torch.eye(2), "`mean` to be finite, but got 1 NaN, infinite .* in 1 rows"),
+        (torch.zeros(2), torch.full((2, 2), float("inf")), "got 4 NaN, infinite .* in 2 rows"),
+        (torch.zeros(2), 1e200 * torch.eye(2).double(), "got 2 .* absurdly large values in 2 rows"),
         (torch.zeros(2), torch.tensor([[1.0, 0.5], [0.0, 1.0]]), "symmetric covariance, but got entries .* by 0.5"),
         (torch.zeros(2), torch.tensor([[1.0, 2.0], [2.0, 1.0]]), "semi-definite covariance, but got .* of -1 "),
         (torch.zeros(2), -torch.eye(2), "semi-definite"),

@@ -19,7 +19,7 @@ from tm_bandit.extractors import NO_EXTRACTOR, Extractor, resolve
 from tm_bandit.functional.debias import bias_curve
 from tm_bandit.functional.frechet import clean_eigenvalues, symmetrised
 from tm_bandit.functional.frechet_basis import FrechetBasis
-from tm_bandit.functional.moments import Moments, add_rows_, covariance, moments_from_rows
+from tm_bandit.functional.moments import LARGEST_FEATURE, Moments, add_rows_, covariance, moments_from_rows
 
 #: How far, relative to the largest entry or eigenvalue, a covariance may be off from symmetric and semi-definite.
 #: Files in float32 are off by about 1e-7 times the dimension's square root.
@@ -58,7 +58,7 @@ class ReferenceStatistics:
         num_samples: int | None = None,
         extractor: str | None = None,
     ) -> None:
-        mean, sigma = _float64(mean, "mean"), _float64(covariance, "covariance")
+        mean, sigma = _float64(mean, "mean"), _float64(covariance, "covariance", LARGEST_FEATURE**2)
         if mean.ndim != 1 or mean.numel() == 0 or sigma.shape != (mean.numel(), mean.numel()):
             raise InputError(
                 "Expected a mean of shape (d,) and a covariance of shape (d, d), but got "
@@ -274,16 +274,19 @@ class ReferenceStatistics:
         )
 
 
-def _float64(values: Any, name: str) -> Tensor:
+def _float64(values: Any, name: str, largest: float = LARGEST_FEATURE) -> Tensor:
     """Return finite numbers as a float64 tensor, or raise."""
     try:
         tensor = as_float64(torch.as_tensor(values))
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"Expected `{name}` to be a tensor or array, but got a {type(values).__name__}.") from error
-    bad = int((~torch.isfinite(tensor)).sum())
+    unusable = ~(tensor.abs() <= largest)  # NaN is not below anything
+    bad = int(unusable.sum())
     if bad:
-        rows = int((~torch.isfinite(tensor)).reshape(tensor.shape[0] if tensor.ndim else 1, -1).any(dim=1).sum())
-        raise InputError(f"Expected `{name}` to be finite, but got {bad} NaN or infinite values in {rows} rows.")
+        rows = int(unusable.reshape(tensor.shape[0] if tensor.ndim else 1, -1).any(dim=1).sum())
+        raise InputError(
+            f"Expected `{name}` to be finite, but got {bad} NaN, infinite or absurdly large values in {rows} rows."
+        )
     return tensor
 
 

@@ -227,6 +227,7 @@ def test_burn_in_is_reported(reference):
     naive.update_features(rows[:10])
     assert naive.burn_in_met
     assert stream(make("none", reference), rows[:2], 2).burn_in_met
+    assert not stream(make("paper", None), rows, 50).burn_in_met  # nothing to compare with yet
 
 
 def test_without_a_bound_nothing_is_invented(reference):
@@ -257,6 +258,27 @@ def test_samples_that_never_change(reference, bound, count):
     expected = float((1 - reference.mean).square().sum() + reference.trace)
     assert float(metric.estimate()) == pytest.approx(expected, rel=1e-12)
     assert math.isfinite(float(metric.compute()))
+
+
+@pytest.mark.parametrize("bound", [*CLASSIC_BOUNDS, "witness"])
+@pytest.mark.parametrize("scale", [1e-40, 1e20, 1e40])
+def test_a_generator_gone_wild_still_has_a_score(reference, bound, scale):
+    metric = make(bound, reference, **({"norm_bound": 1e45} if bound == "bounded" else {}))
+    for count in (5, 30):
+        metric.update_features(draw(15, count) * scale)
+        values = [*metric.bounds(), metric.compute(), metric.estimate(), *metric.debiased()]
+        assert not any(math.isnan(float(value)) for value in values)
+        assert float(metric.estimate()) >= 0
+
+
+@pytest.mark.parametrize("bound", [*CLASSIC_BOUNDS, "witness"])
+@pytest.mark.parametrize("count", [2, 3, 9, 12])
+def test_one_feature_is_enough(bound, count):
+    reference = ReferenceStatistics.from_features(draw(1, 30, dim=1))
+    metric = make(bound, reference)
+    metric.update_features(draw(2, count, dim=1))
+    values = [*metric.bounds(), metric.compute(), metric.estimate(), *metric.debiased()]
+    assert not any(math.isnan(float(value)) for value in values)
 
 
 def test_losses_are_the_values_and_nothing_else_is_computed(reference):

@@ -2,14 +2,16 @@
 
 import copy
 import pickle
+import weakref
 
 import pytest
 import torch
 from torch import nn
 from torchmetrics import MetricCollection
+from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchmetrics.wrappers import MetricTracker
 
-from tm_bandit import OptimisticFID, ReferenceStatistics
+from tm_bandit import OptimisticFID, OptimisticIS, ReferenceStatistics
 from tm_bandit._exceptions import InputError, NotReadyError
 
 DIM = 6
@@ -257,6 +259,7 @@ def test_inference_mode_and_normal_mode_mix(reference, count, bound):
 
 def test_merge_state(reference):
     one, two = filled(reference, 4), filled(reference, 20)
+    one.compute()
     one.merge_state(two)
     whole = OptimisticFID("none", reference, bound="authors")
     whole.update_features(torch.cat([draw(2, 4), draw(2, 20)]))
@@ -266,8 +269,76 @@ def test_merge_state(reference):
     assert float(one.compute()) == pytest.approx(float(whole.compute()), rel=1e-12)
 
 
-def test_plot(reference):
-    figure, _ = filled(reference, 20).plot()
+def test_a_merged_metric_goes_its_own_way(reference):
+    fresh, other = OptimisticFID("none", reference, bound="authors"), filled(reference, 20)
+    fresh.merge_state(other)
+    before = float(other.compute())
+    other.update_features(draw(9, 30) + 9)
+    assert float(fresh.compute()) == before
+    assert fresh.num_samples == 20
+
+
+@pytest.mark.parametrize("count", [3, 20])
+def test_metrics_loaded_from_one_state_are_independent(reference, count):
+    metric = filled(reference, count)
+    metric.persistent(True)
+    state = metric.state_dict()
+    twins = [OptimisticFID("none", reference, bound="authors") for _ in range(2)]
+    for twin in twins:
+        twin.load_state_dict(state)
+    twins[0].update_features(draw(3, 2))
+    twins[0].reset()
+    assert twins[1].num_samples == count
+    assert float(twins[1].compute()) == pytest.approx(float(metric.compute()), rel=1e-12)
+    assert sum(len(rows) for rows in state["rows"]) == (count if count <= DIM else 0)
+
+
+def test_a_reset_metric_holds_nothing(reference):
+    metric = filled(reference, 5)
+    metric.compute()
+    first = weakref.ref(metric.rows[0])
+    metric.reset()
+    assert first() is None
+
+
+@pytest.mark.parametrize("made", [OptimisticFID, OptimisticIS])
+def test_a_sync_that_fails_leaves_the_states_alone(made):
+    calls = []
+
+    def lost(tensor, group=None):
+        calls.append(tensor)
+        if len(calls) == 3:
+            raise ConnectionError("a rank is gone")
+        return [tensor, tensor]
+
+    metric = made("none", bound="none", dist_sync_fn=lost, distributed_available_fn=lambda: True)
+    with pytest.raises(ConnectionError):
+        metric.estimate()
+    metric.sync_on_compute = metric._to_sync = False
+    metric.update(torch.eye(4))  # an empty state would have a width of its own by now
+    assert metric.num_samples == 4
+
+
+@pytest.mark.parametrize("made", [OptimisticFID, OptimisticIS])
+def test_samples_cannot_be_lost_in_a_synced_metric(made):
+    metric = made("none", bound="none")
+    metric.update(torch.eye(4))
+    metric.sync(dist_sync_fn=lambda tensor, group=None: [tensor, tensor], distributed_available=lambda: True)
+    assert metric.num_samples == 8
+    for add in (metric.update, metric.update_rows, metric):
+        with pytest.raises(TorchMetricsUserError, match="call `unsync` first"):
+            add(torch.eye(4))
+    metric.unsync()
+    assert metric.num_samples == 4
+
+
+@pytest.mark.parametrize("bound", ["paper", "none"])
+def test_plot_shows_the_value_even_below_zero(reference, bound):
+    metric = filled(reference, 20, bound)
+    figure, axes = metric.plot()
+    low, high = axes.get_ylim()
+    assert low < float(metric.compute()) < high
+    assert (float(metric.compute()) < 0) == (bound == "paper")
     figure.clear()
 
 

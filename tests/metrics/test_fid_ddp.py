@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tm_bandit import OptimisticFID, ReferenceStatistics
+from tm_bandit import OptimisticFID, OptimisticIS, ReferenceStatistics
 from tm_bandit._exceptions import NotReadyError
 
 DIM = 8
@@ -74,17 +74,31 @@ def test_the_default_bound_over_two_processes(ranks, shares):
         assert after == local + 3
 
 
-def observe_mixed(rank, world_size):
+def observe_mixed(rank, world_size, dtypes):
     metric = OptimisticFID("none", statistics(), bound="none")
-    rows = draw(2, 6)[3 * rank : 3 * rank + 3]
-    metric.update_features(rows.half() if rank else rows.double())
+    metric.update_features(draw(2, 6)[3 * rank : 3 * rank + 3].to(dtypes[rank]))
     return float(metric.compute())
 
 
-def test_ranks_may_have_rows_of_different_precision(ranks):
+@pytest.mark.parametrize("other", [torch.float64, torch.bfloat16], ids=str)
+def test_ranks_may_have_rows_of_different_precision(ranks, other):
     alone = OptimisticFID("none", statistics(), bound="none")
-    alone.update_features(torch.cat([draw(2, 6)[:3].double(), draw(2, 6)[3:].half().double()]))
-    assert ranks.run(observe_mixed) == pytest.approx([float(alone.compute())] * 2, rel=1e-9)
+    alone.update_features(torch.cat([draw(2, 6)[:3].to(other).double(), draw(2, 6)[3:].half().double()]))
+    assert ranks.run(observe_mixed, (other, torch.float16)) == pytest.approx([float(alone.compute())] * 2, rel=1e-9)
+
+
+def observe_nothing(rank, world_size, made):
+    metric = made("none", bound="none")
+    metric._update_count = 1
+    with pytest.raises(NotReadyError) as error:
+        metric.compute()
+    metric.update(torch.eye(4 + rank))
+    return str(error.value), metric.num_samples
+
+
+@pytest.mark.parametrize("made", [OptimisticFID, OptimisticIS])
+def test_no_rank_has_samples(ranks, made):
+    assert [number for _, number in ranks.run(observe_nothing, made)] == [4, 5]
 
 
 def observe_local(rank, world_size):

@@ -9,6 +9,9 @@ from torch import Tensor
 
 from tm_bandit._exceptions import InputError
 
+#: Beyond this, powers of features (up to the sixth, in moments of scores) overflow float64 and values would be NaN.
+LARGEST_FEATURE = 1e45
+
 
 class Moments(NamedTuple):
     r"""Count, mean and scatter of a set of rows, in float64.

@@ -261,7 +261,8 @@ def damp_witness(fit: FrechetFit, axes: Axes, damping: Tensor) -> FrechetWitness
     diagonal = 1 - raw.curvature[..., k:]
     # Tr(S_r T^-1) with the true eigenvalues: a floor there would be a bound on the distance to another reference.
     factor, failed = torch.linalg.cholesky_ex(block)
-    inverse = torch.cholesky_inverse(factor).diagonal(dim1=-2, dim2=-1)
+    usable = torch.where((failed == 0)[..., None, None], factor, torch.eye(k).to(factor))
+    inverse = torch.cholesky_inverse(usable).diagonal(dim1=-2, dim2=-1)
     trace = (axes.eigenvalues[:k] * inverse).sum(-1) + (axes.eigenvalues[k:] / diagonal).sum(-1)
     constant = axes.eigenvalues.sum() - trace - (mapped * mean).sum(-1)
     # A map that is not numerically positive proves nothing; a score of minus infinity says so.

@@ -60,7 +60,7 @@ def measure_slope(
         The slope, or ``None`` if there are no two parts.
     """
     gone = 0 if folded is None else folded.count
-    count = refit_counts(gone + sum(batch.shape[0] for batch in rows))[-1]
+    count = max(refit_counts(gone + sum(batch.shape[0] for batch in rows)), default=0)
     if known is not None and known.num == count:
         return known
     kept = torch.cat(list(rows))[: max(count - gone, 0)] if rows else None

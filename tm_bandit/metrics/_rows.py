@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 from torchmetrics.utilities.distributed import gather_all_tensors
-from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from tm_bandit._exceptions import InputError, NotReadyError
-from tm_bandit.functional.moments import Moments, add_rows_, merge_moments, moments_from_rows
+from tm_bandit.functional.moments import LARGEST_FEATURE, Moments, add_rows_, merge_moments, moments_from_rows
 from tm_bandit.metrics._network import FeatureNetworkMixin
 from tm_bandit.metrics.base import OptimisticMetric, exact_arithmetic
 from tm_bandit.reference import ReferenceStatistics
 
 #: Float dtypes by number, so that ranks can agree on one.
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
-#: Beyond this, products of four values overflow float64 and distances would come out as NaN.
-_LARGEST = 1e70
 
 
 class RowMetric(FeatureNetworkMixin, OptimisticMetric):
@@ -51,8 +48,8 @@ class RowMetric(FeatureNetworkMixin, OptimisticMetric):
     @property
     def num_samples(self) -> int:
         """Number of generated samples so far (on this rank)."""
-        folded = sum(int(count.sum()) for count in _as_list(self.moment_count))
-        return folded + sum(batch.shape[0] for batch in _as_list(self.rows))
+        folded = sum(int(count.sum()) for count in as_list(self.moment_count))
+        return folded + sum(batch.shape[0] for batch in as_list(self.rows))
 
     @property
     def num_features(self) -> int | None:
@@ -60,7 +57,7 @@ class RowMetric(FeatureNetworkMixin, OptimisticMetric):
         if self._given_reference is not None:
             return self._given_reference.num_features
         for state in (self.rows, self.moment_mean, self.real_mean):
-            for tensor in _as_list(state):
+            for tensor in as_list(state):
                 return int(tensor.shape[1])
         return self._extractor.num_features
 
@@ -121,7 +118,7 @@ class RowMetric(FeatureNetworkMixin, OptimisticMetric):
                 "come from the same extractor."
             )
         # In narrow dtypes the limit itself becomes infinite, and infinite values would pass a mere comparison.
-        usable = rows.detach().isfinite() & (rows.detach().abs() <= _LARGEST)
+        usable = rows.detach().isfinite() & (rows.detach().abs() <= LARGEST_FEATURE)
         bad = rows.shape[0] - int(usable.all(dim=1).sum())
         if bad:
             raise InputError(
@@ -173,16 +170,16 @@ class RowMetric(FeatureNetworkMixin, OptimisticMetric):
     def reset(self) -> None:
         """Forget all samples; real ones only if ``reset_real_features`` is set."""
         kept = {} if self.reset_real_features else {name: list(getattr(self, name)) for name in self.real_states}
+        reference = self._caches.get("reference")
         super().reset()
         for name, state in kept.items():
             setattr(self, name, state)
-        if not kept:
-            self._caches.pop("reference", None)
+        if kept and reference is not None:
+            self._caches["reference"] = reference
 
     def _add(self, rows: Tensor, real: bool) -> None:
         """Put checked rows into the states."""
-        if self._is_synced:
-            raise TorchMetricsUserError("Expected an unsynced metric in `update`; call `unsync` first.")
+        self._refuse_if_synced()
         if rows.shape[0] == 0:
             return
         with exact_arithmetic():
@@ -193,6 +190,10 @@ class RowMetric(FeatureNetworkMixin, OptimisticMetric):
             else:
                 self.rows.append(kept)
                 self._limit_rows()
+
+    def _kept_rows(self) -> list[Tensor]:
+        """Return the batches of generated rows that are kept, without empty ones (which a sync brings along)."""
+        return [batch for batch in as_list(self.rows) if batch.shape[0]]
 
     def _limit_rows(self) -> None:
         """Decide, after rows were added, whether older ones shall be folded into moments."""
@@ -230,7 +231,7 @@ class RowMetric(FeatureNetworkMixin, OptimisticMetric):
         """Read moments from their three states: lists here, one tensor after a sync, one entry per rank then."""
         parts = [
             Moments(int(n), m, s)
-            for counts, means, scatters in zip(_as_list(count), _as_list(mean), _as_list(scatter), strict=True)
+            for counts, means, scatters in zip(as_list(count), as_list(mean), as_list(scatter), strict=True)
             for n, m, s in zip(counts, means, scatters, strict=True)
         ]
         return merge_moments(*parts) if parts else None
@@ -238,13 +239,17 @@ class RowMetric(FeatureNetworkMixin, OptimisticMetric):
     def _sync_dist(self, dist_sync_fn: Callable[..., Any] = gather_all_tensors, process_group: Any = None) -> None:
         """Let ranks without samples take part: they have to send tensors of the others' dtype and width."""
         group = process_group or self.process_group
-        width, dtype = self.num_features or 0, max((_DTYPES.index(batch.dtype) for batch in self.rows), default=0)
+        mine = {_DTYPES.index(batch.dtype) for batch in self.rows}
+        layout = [self.num_features or 0, *(int(number in mine) for number in range(len(_DTYPES)))]
         device = self._state_device
-        layouts = torch.stack(dist_sync_fn(torch.tensor([width, dtype], device=device), group=group)).tolist()
-        widths = {layout[0] for layout in layouts} - {0}
+        layouts = torch.stack(dist_sync_fn(torch.tensor(layout, device=device), group=group))
+        widths = set(layouts[:, 0].tolist()) - {0}
         if len(widths) > 1:
             raise InputError(f"Expected features of one dimension on all ranks, but got {sorted(widths)}.")
-        width, row_dtype = max(widths, default=0), _DTYPES[max(layout[1] for layout in layouts)]
+        width = max(widths, default=0)
+        # One that holds the values of all: two different halves make a float32.
+        used = [_DTYPES[number] for number in layouts[:, 1:].sum(dim=0).nonzero().flatten().tolist()]
+        row_dtype = reduce(torch.promote_types, used or [torch.float32])
         shapes = {"rows": (width,), "settled": (), "count": (), "mean": (width,), "scatter": (width, width)}
         for name in (*self.generated_states, *self.real_states):
             kind = name.rpartition("_")[2]
@@ -257,6 +262,6 @@ class RowMetric(FeatureNetworkMixin, OptimisticMetric):
         super()._sync_dist(dist_sync_fn, process_group)
 
 
-def _as_list(state: Any) -> list[Tensor]:
+def as_list(state: Any) -> list[Tensor]:
     """Return a list state as a list, also while it is synced and therefore one tensor."""
     return [state] if isinstance(state, Tensor) else list(state)

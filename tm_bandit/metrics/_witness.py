@@ -12,8 +12,7 @@ from tm_bandit._exceptions import InputError, NotReadyError
 from tm_bandit.functional.confidence import WIDTHS, WidthKind, deviation
 from tm_bandit.functional.frechet_stream import FITTINGS, Fitting, FrechetStream, WitnessSummary, upper_bound
 from tm_bandit.functional.moments import Moments
-from tm_bandit.metrics._rows import RowMetric
-from tm_bandit.metrics._rows import _as_list as as_list
+from tm_bandit.metrics._rows import RowMetric, as_list
 from tm_bandit.reference import ReferenceStatistics
 
 #: Rows are settled in multiples of this, which keeps the folds of the others as they were.
@@ -97,10 +96,6 @@ class WitnessRowMetric(RowMetric):
     def _plug_in(self, unbiased: bool) -> float:
         raise NotImplementedError
 
-    @property
-    def _delta(self) -> float:
-        raise NotImplementedError
-
     def _ready_reference(self) -> ReferenceStatistics:
         """Return the reference if there is one, samples are enough and both fit together; else raise."""
         reference = self.reference
@@ -120,14 +115,13 @@ class WitnessRowMetric(RowMetric):
         return cache
 
     def _witness_summary(self) -> WitnessSummary:
-        rows = [batch for batch in as_list(self.rows) if batch.shape[0]]
-        stream = self._witness_cache().read(self._folded(), as_list(self.settled), rows)
+        stream = self._witness_cache().read(self._folded(), as_list(self.settled), self._kept_rows())
         return stream.summary()
 
     @property
     def _side_level(self) -> float:
         """Failure probability of one end of the interval: both together have ``delta``."""
-        return self._delta / 2
+        return self._level / 2
 
     def _witness_lower(self) -> float:
         """Return the optimistic end; a squared distance is never negative, so zero is the vacuous bound."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -12,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
+
+from tm_bandit._exceptions import InputError
 
 
 class Interval(NamedTuple):
@@ -58,6 +61,8 @@ class OptimisticMetric(Metric, ABC):
     generated_states: tuple[str, ...] = ()
 
     identity: Tensor
+    delta: float
+    horizon: int | None
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -126,8 +131,7 @@ class OptimisticMetric(Metric, ABC):
         Raises:
             NotReadyError: if the batch is too small for a score; nothing is added then, use ``update`` for it.
         """
-        if self._is_synced:
-            raise TorchMetricsUserError("Expected an unsynced metric in `forward`; call `unsync` first.")
+        self._refuse_if_synced()
         rows = self.check_rows(self.extract(*args, **kwargs))
         kept = {name: getattr(self, name) for name in self.generated_states}
         count, caches = self._update_count, self._caches
@@ -174,6 +178,27 @@ class OptimisticMetric(Metric, ABC):
         self._computed = None
         return self
 
+    def reset(self) -> None:
+        """Forget all samples."""
+        super().reset()
+        self._caches = {}
+
+    def sync(self, *args: Any, **kwargs: Any) -> None:
+        """Exchange states with the other ranks; if that fails, the local states are as they were.
+
+        Args:
+            args: as in torchmetrics.
+            kwargs: as in torchmetrics.
+        """
+        try:
+            super().sync(*args, **kwargs)
+        except BaseException:
+            if self._cache is not None and not self._is_synced:
+                for name, state in self._cache.items():
+                    setattr(self, name, state)
+                self._cache = None
+            raise
+
     @contextmanager
     def sync_context(self, *args: Any, **kwargs: Any) -> Iterator[None]:
         """Sync, and give the local states back even if the computation in between raises.
@@ -203,6 +228,16 @@ class OptimisticMetric(Metric, ABC):
         ):
             yield
 
+    @property
+    def _level(self) -> float:
+        """The failure probability of one look."""
+        return self.delta / (self.horizon or 1)
+
+    def _refuse_if_synced(self) -> None:
+        """Raise if what is added now would be lost with the next ``unsync``."""
+        if self._is_synced:
+            raise TorchMetricsUserError("Expected an unsynced metric to add samples to; call `unsync` first.")
+
     def _output(self, value: Tensor | float) -> Tensor:
         """Return a value as the scalar tensor that callers get."""
         return torch.as_tensor(value, dtype=torch.float64).to(self._output_dtype).to(self.device)
@@ -228,6 +263,42 @@ class OptimisticMetric(Metric, ABC):
         state_dict.pop(prefix + "identity", None)
         found = any(prefix + name in state_dict for name in self._defaults)
         super()._load_from_state_dict(state_dict, prefix, *args)
-        if found and self.num_samples > 0:
+        for name, default in self._defaults.items():
+            if isinstance(default, list):
+                # The list itself still belongs to whoever holds the state dict, perhaps to another metric.
+                setattr(self, name, list(getattr(self, name)))
+        if found:
+            self._note_merge()
+
+    def _reduce_states(self, incoming_state: Mapping[str, Any]) -> None:
+        """Merge the states of another metric (``merge_state``), which may go on with its own."""
+        copies = {
+            name: [tensor.clone() for tensor in state] if isinstance(state, list) else state
+            for name, state in incoming_state.items()
+        }
+        super()._reduce_states({**copies, "identity": self.identity})
+        self._note_merge()
+
+    def _note_merge(self) -> None:
+        """Count samples that came with states as updates, and forget values without them."""
+        self._computed = None
+        if self.num_samples > 0:
             self._update_count = max(self._update_count, 1)
-            self._computed = None
+
+
+def check_level(delta: float, horizon: int | None) -> None:
+    """Raise ``InputError`` unless ``delta`` is a failure probability and ``horizon`` a number of looks, if any."""
+    if not is_number(delta) or not 0.0 < delta < 1.0:
+        raise InputError(f"Expected `delta` to lie strictly between 0 and 1, but got {delta!r}; 0.05 is customary.")
+    if horizon is not None and not is_whole(horizon, least=1):
+        raise InputError(f"Expected `horizon` to be a positive integer or None, but got {horizon!r}.")
+
+
+def is_number(value: Any) -> bool:
+    """Whether ``value`` is a finite number, and no bool."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def is_whole(value: Any, least: int) -> bool:
+    """Whether ``value`` is an integer of at least ``least``, and no bool."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least

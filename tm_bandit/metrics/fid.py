@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from tm_bandit._exceptions import InputError
+from tm_bandit._exceptions import InputError, NotReadyError
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor
 from tm_bandit.functional.confidence import ScoreMoments, WidthKind
 from tm_bandit.functional.crossfit import MIN_ROWS
@@ -27,10 +27,9 @@ from tm_bandit.functional.fd_bounds import (
 from tm_bandit.functional.frechet import assemble
 from tm_bandit.functional.frechet_stream import Fitting
 from tm_bandit.metrics._debias import debiased_value, gaussian_stderr, measure_slope
-from tm_bandit.metrics._rows import _as_list
 from tm_bandit.metrics._spectrum import SampleSpectrum
 from tm_bandit.metrics._witness import WitnessRowMetric
-from tm_bandit.metrics.base import LOSS_FIELDS, Debiased, Interval, exact_arithmetic
+from tm_bandit.metrics.base import LOSS_FIELDS, Debiased, Interval, check_level, exact_arithmetic, is_number, is_whole
 from tm_bandit.reference import ReferenceStatistics
 
 
@@ -138,7 +137,6 @@ class OptimisticFID(WitnessRowMetric):
     """
 
     higher_is_better: bool = False
-    plot_lower_bound: float = 0.0
 
     def __init__(
         self,
@@ -169,7 +167,8 @@ class OptimisticFID(WitnessRowMetric):
             reference = ReferenceStatistics.load(reference)
         if not isinstance(reset_real_features, bool):
             raise InputError(f"Expected `reset_real_features` to be a bool, but got {reset_real_features!r}.")
-        _check_arguments(bound, delta, horizon, kappa, threshold, norm_bound, paper_as_printed, max_rows)
+        check_level(delta, horizon)
+        _check_arguments(bound, kappa, threshold, norm_bound, paper_as_printed, max_rows)
         super().__init__(reference, reset_real_features, width=width, fitting=fitting, max_rows=max_rows, **kwargs)
         self.bound = bound
         self.delta = float(delta)
@@ -284,13 +283,16 @@ class OptimisticFID(WitnessRowMetric):
         if self.bound not in _BONUSES:
             return True
         with exact_arithmetic():
-            spectrum = self._spectrum()
+            try:
+                spectrum = self._spectrum()
+            except NotReadyError:  # there is no reference yet
+                return False
             if self.bound == "naive":
                 dim = spectrum.reference.num_features
                 norms = CovarianceNorms(trace=float(dim), frobenius=math.sqrt(dim), spectral=1.0)
             else:
                 norms = self._norms(spectrum)
-            return spectrum.count >= fd_burn_in(norms, self._delta)
+            return spectrum.count >= fd_burn_in(norms, self._level)
 
     @property
     def min_samples(self) -> int:
@@ -330,10 +332,6 @@ class OptimisticFID(WitnessRowMetric):
         """Translate a loss back into the metric's own unit: it is the same."""
         return loss
 
-    @property
-    def _delta(self) -> float:
-        return self.delta / (self.horizon or 1)
-
     def _limit_rows(self) -> None:
         """Fold all rows once there are more of them than dimensions; a witness has its own rule."""
         if self.bound == "witness":
@@ -353,7 +351,7 @@ class OptimisticFID(WitnessRowMetric):
         if spectrum is None or spectrum.reference is not reference:
             norms = self.bound in _BONUSES and self.bound != "naive" and self.threshold == 0
             spectrum = self._caches["spectrum"] = SampleSpectrum(reference, norms)
-        spectrum.read(self._folded(), [batch for batch in _as_list(self.rows) if batch.shape[0]])
+        spectrum.read(self._folded(), self._kept_rows())
         return spectrum
 
     def _plug_in(self, unbiased: bool) -> float:
@@ -376,7 +374,7 @@ class OptimisticFID(WitnessRowMetric):
             mean_gap=math.sqrt(float(spectrum.mean_gap_squared)),
             root_trace=float(spectrum.reference.trace_root),
             norms=lambda: self._norms(spectrum),
-            delta=self._delta,
+            delta=self._level,
             kappa=self.kappa,
             norm_bound=self.norm_bound or 0.0,
             as_printed=self.paper_as_printed,
@@ -410,8 +408,7 @@ class OptimisticFID(WitnessRowMetric):
     def _debiased(self) -> tuple[float, float]:
         """Return the near-unbiased estimate and its standard error."""
         spectrum = self._spectrum()
-        reference, folded = spectrum.reference, self._folded()
-        rows = [batch for batch in _as_list(self.rows) if batch.shape[0]]
+        reference, folded, rows = spectrum.reference, self._folded(), self._kept_rows()
         slope = None
         if rows and slope_weight(spectrum.count, reference.num_features) > 0:
             # What was measured holds as long as the rows begin with the same object.
@@ -430,8 +427,6 @@ class OptimisticFID(WitnessRowMetric):
 
 def _check_arguments(
     bound: str,
-    delta: float,
-    horizon: int | None,
     kappa: float,
     threshold: float,
     norm_bound: float | None,
@@ -441,23 +436,15 @@ def _check_arguments(
     """Refuse constructor arguments out of their range."""
     if bound not in BOUNDS:
         raise InputError(f"Expected `bound` to be one of {BOUNDS}, but got {bound!r}.")
-    if not _is_number(delta) or not 0.0 < delta < 1.0:
-        raise InputError(f"Expected `delta` to lie strictly between 0 and 1, but got {delta!r}.")
-    if horizon is not None and (not isinstance(horizon, int) or isinstance(horizon, bool) or horizon < 1):
-        raise InputError(f"Expected `horizon` to be a positive integer or None, but got {horizon!r}.")
-    if not _is_number(kappa) or kappa <= 0:
+    if not is_number(kappa) or kappa <= 0:
         raise InputError(f"Expected `kappa` to be a positive number, but got {kappa!r}.")
-    if not _is_number(threshold) or threshold < 0:
+    if not is_number(threshold) or threshold < 0:
         raise InputError(f"Expected `threshold` to be a number of at least 0, but got {threshold!r}.")
-    if norm_bound is not None and (not _is_number(norm_bound) or norm_bound <= 0):
+    if norm_bound is not None and (not is_number(norm_bound) or norm_bound <= 0):
         raise InputError(f"Expected `norm_bound` to be a positive number or None, but got {norm_bound!r}.")
     if bound == "bounded" and norm_bound is None:
         raise InputError("Expected `norm_bound` with `bound='bounded'`, but got None; give the largest feature norm.")
     if paper_as_printed and bound not in ("paper", "bounded"):
         raise InputError(f"Expected `paper_as_printed` with `bound='paper'` or 'bounded', but got {bound!r}.")
-    if max_rows is not None and (not isinstance(max_rows, int) or isinstance(max_rows, bool) or max_rows < 2):
+    if max_rows is not None and not is_whole(max_rows, least=2):
         raise InputError(f"Expected `max_rows` to be an integer of at least 2 or None, but got {max_rows!r}.")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

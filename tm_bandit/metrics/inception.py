@@ -28,7 +28,15 @@ from tm_bandit.functional.is_bounds import IS_BOUNDS
 from tm_bandit.functional.marginal_stream import MarginalSums, add_probs, witness_interval, witness_moments
 from tm_bandit.functional.witness_is import uniform_prior
 from tm_bandit.metrics._network import FeatureNetworkMixin
-from tm_bandit.metrics.base import LOSS_FIELDS, Debiased, Interval, OptimisticMetric, exact_arithmetic
+from tm_bandit.metrics.base import (
+    LOSS_FIELDS,
+    Debiased,
+    Interval,
+    OptimisticMetric,
+    check_level,
+    exact_arithmetic,
+    is_whole,
+)
 
 _BOUNDS = ("witness", *IS_BOUNDS, "none")
 #: States whose last dimension is the number of classes, which may be unknown until the first batch.
@@ -138,12 +146,9 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
             raise InputError(f"Expected `reset_real_features` to be a bool, but got {reset_real_features!r}.")
         if bound not in _BOUNDS:
             raise InputError(f"Expected `bound` to be one of {', '.join(_BOUNDS)}, but got {bound!r}.")
-        if not 0.0 < delta < 1.0:
-            raise InputError(f"Expected `delta` to be in (0, 1), but got {delta}; 0.05 is customary.")
-        if horizon is not None and horizon < 1:
-            raise InputError(f"Expected `horizon` to be a positive number of looks or None, but got {horizon}.")
-        if num_classes is not None and num_classes < 1:
-            raise InputError(f"Expected `num_classes` to be positive or None, but got {num_classes}.")
+        check_level(delta, horizon)
+        if num_classes is not None and not is_whole(num_classes, least=1):
+            raise InputError(f"Expected `num_classes` to be a positive integer or None, but got {num_classes!r}.")
         if width not in WIDTHS:
             raise InputError(f"Expected `width` to be one of {', '.join(WIDTHS)}, but got {width!r}.")
         if fitting not in FITTINGS:
@@ -151,7 +156,7 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
         self.bound = bound
         self.width = width
         self.fitting = fitting
-        self.delta = delta
+        self.delta = float(delta)
         self.horizon = horizon
         self.log_scale = log_scale
         self.logits = logits
@@ -212,9 +217,8 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
             probs: class probabilities, shape ``(N, d)``.
             real: whether they are real samples, see :meth:`update`.
         """
-        rows = self.check_rows(probs)
+        self._add(self.check_rows(probs), real)
         self._note_update()
-        self._add(rows, real)
 
     def update_rows(self, rows: Tensor) -> None:
         """Add what :meth:`extract` returned; the same as :meth:`update_probs`.
@@ -248,7 +252,8 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
         for name, state in kept.items():
             setattr(self, name, state)
 
-    def _add(self, rows: Tensor, real: bool = False) -> None:
+    def _add(self, rows: Tensor, real: bool) -> None:
+        self._refuse_if_synced()
         with exact_arithmetic():
             self._know_classes(rows.shape[1])
             if real:
@@ -352,11 +357,6 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
     def _sums(self) -> ClassSums:
         return ClassSums(self.num, self.prob, self.prob_square, self.entropy, self.entropy_square)
 
-    @property
-    def _level(self) -> float:
-        """The failure probability of one look."""
-        return self.delta / (self.horizon or 1)
-
     def _optimistic(self) -> Tensor:
         """Return the optimistic value of log IS."""
         if self.bound == "none":
@@ -443,8 +443,6 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
         for name in _PER_CLASS:
             incoming[name] = _lengthen(incoming[name], self.num_classes)
         super()._reduce_states(incoming)
-        self._computed = None
-        self._update_count = max(self._update_count, int(self.num_samples > 0))
 
 
 def _lengthen(state: Tensor, num_classes: int) -> Tensor:
