@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install test lint types doctest demo bench bench-full docs clean
+.PHONY: install test lint types demo bench bench-full docs clean
 
 install: $(STAMP)
 

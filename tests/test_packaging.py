@@ -7,9 +7,13 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import tomllib
 
 import tm_bandit
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pytest brings it along there
+    import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
 
