@@ -53,3 +53,15 @@ def test_unwritable_places_are_refused(tmp_path):
     with pytest.raises(InputError, match="name of a file"):
         check_writable(tmp_path)
     assert check_writable(str(tmp_path / "a.json")) == tmp_path / "a.json"
+
+
+def test_devices_and_inputs_are_never_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="regular file"), atomic_write(tmp_path / "pipe"):
+        pass
+    assert os.listdir(tmp_path) == ["pipe"]
+    (tmp_path / "a.npy").write_text("data")
+    (tmp_path / "link").symlink_to(tmp_path / "a.npy")
+    with pytest.raises(InputError, match="none of the inputs"):
+        check_writable(tmp_path / "a.npy", [tmp_path / "link"])
+    check_writable(tmp_path / "a.npy", [tmp_path / "pipe", "my.module:function"])

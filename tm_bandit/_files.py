@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,14 +13,15 @@ from tm_bandit._exceptions import InputError
 __all__ = ["atomic_write", "check_writable"]
 
 
-def check_writable(path: str | os.PathLike[str]) -> Path:
+def check_writable(path: str | os.PathLike[str], inputs: Iterable[str | os.PathLike[str]] = ()) -> Path:
     """Return ``path`` if a file can be written there, so that a long run does not fail at its last line.
 
     Args:
         path: the file that will be written later.
+        inputs: what is read before that, and must not be lost.
 
     Raises:
-        InputError: if the folder is missing or read-only, or if ``path`` is a folder.
+        InputError: if the folder is missing or read-only, or if ``path`` is a folder, a device or one of the inputs.
     """
     target = Path(path)
     folder = target.parent
@@ -28,6 +29,11 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
         raise InputError(f"Expected a file in an existing folder, but got {target}; create {folder} first.")
     if target.is_dir():
         raise InputError(f"Expected the name of a file, but got the folder {target}; add a file name.")
+    if target.exists() and not target.is_file():
+        # Renaming a file over a device such as /dev/null would take it away from the whole machine.
+        raise InputError(f"Expected the name of a regular file, but got {target}; choose another place.")
+    if target.exists() and any(os.path.exists(source) and target.samefile(source) for source in inputs):
+        raise InputError(f"Expected an output that is none of the inputs, but got {target}; choose another name.")
     if not os.access(folder, os.W_OK):
         raise InputError(f"Expected a writable folder, but got {folder}; choose another place for {target.name}.")
     return target

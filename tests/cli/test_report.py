@@ -1,5 +1,6 @@
 """``tm-bandit report`` and the page: complete, self-contained, and drawn by a real browser without an error."""
 
+import json
 import math
 import re
 import shutil
@@ -85,6 +86,19 @@ def test_what_is_no_result_is_named(run, here, content):
         (here / "bad.json").write_text(content)
     assert_refused(run("report bad.json --html r.html"), "bad.json")
     assert not (here / "r.html").exists()
+
+
+@pytest.mark.parametrize("change", [{"status": 3}, {"retired": [1]}, {"history": {}}, {"budget": None}, {"tied": [1]}])
+def test_a_damaged_result_is_named(run, here, saved, change):
+    content = json.loads((here / "result.json").read_text())
+    (here / "bad.json").write_text(json.dumps(content | change))
+    assert_refused(run("report bad.json --html r.html"), "bad.json")
+    assert not (here / "r.html").exists()
+
+
+def test_the_result_is_not_overwritten(run, here, saved):
+    assert_refused(run("report result.json --html result.json"), "result.json", "inputs")
+    assert SelectionResult.from_json("result.json") == saved
 
 
 def test_the_page_loads_nothing_from_anywhere(saved):

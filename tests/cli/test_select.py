@@ -9,6 +9,7 @@ import torch
 
 from tests.cli.parts import assert_refused, pictures, save_pictures
 from tm_bandit import SelectionResult
+from tm_bandit.data import ImageFolder, SourceSampler
 from tm_bandit.data import images as image_files
 
 FOLDERS = "select --reference ref.npz --feature cli_parts:pool --arm near=near --arm mid=mid --arm far=far"
@@ -191,6 +192,18 @@ def test_unreadable_images_end_the_run_or_are_left_out(run, reference, here):
     assert "arm torn: left out 2 unreadable files" in outcome.err
 
 
+def test_an_arm_whose_last_samples_are_all_unreadable_stays_in_the_comparison(run, reference, here, parts):
+    save_pictures(here / "torn", pictures(7, 40, 10))
+    order = SourceSampler(ImageFolder(here / "torn"), "torn", 0)._order
+    for index in order[30:]:
+        path = here / "torn" / f"{index:04d}.png"
+        path.write_bytes(path.read_bytes()[:-60])
+    outcome = run(f"{TWO} --arm torn=torn --budget 200 --json --skip-unreadable")
+    assert outcome.code == 0, outcome.err
+    assert {row["arm"]: row["n"] for row in json.loads(outcome.out)["arms"]}["torn"] == 30
+    assert "arm torn: left out 10 unreadable files" in outcome.err
+
+
 @pytest.mark.parametrize(
     ("words", "names"),
     [
@@ -219,9 +232,12 @@ def test_unreadable_images_end_the_run_or_are_left_out(run, reference, here):
         ("--reference ref.npz --arm a=near --arm b=far --delta 2", ["2"]),
         ("--reference ref.npz --arm a=near --arm b=far --budget 5", ["5"]),
         ("--reference ref.npz --arm a=near --arm b=far --feature none", ["near", "none"]),
+        ("--reference ref.npz --arm a=near --arm b=far --normalize", ["arm a, near", "normalize"]),
         ("--reference ref.npz --arm a=near --arm b=far --json missing/r.json", ["missing"]),
         ("--reference ref.npz --arm a=near --arm b=far --plot r.doc", ["r.doc"]),
         ("--reference ref.npz --arm a=near --arm b=far --json r.json --html r.json", ["r.json"]),
+        ("--reference ref.npz --arm a=near --arm b=far --json ref.npz", ["ref.npz", "inputs"]),
+        ("--reference ref.npz --arm a=near --arm b=tiny.npy --html tiny.npy", ["tiny.npy", "inputs"]),
         ("--arm a=near --arm b=far --nonsense", ["--nonsense"]),
     ],
 )

@@ -19,7 +19,7 @@ def expected():
     "words",
     [
         "real --feature cli_parts:pool --workers 0",
-        "real --feature cli_parts:Pool --workers 0 --batch-size 7",
+        "real --feature cli_parts:Pool --workers 2 --batch-size 7",
         "real_images.npz --feature cli_parts:pool",
         "real.npy",
         "real.npy --feature none",
@@ -99,6 +99,8 @@ def test_statistics_are_converted_between_formats(run, expected):
         ("cli_parts.py -o ref.npz", ["cli_parts.py"]),
         ("real.npy -o ref.txt", ["ref.txt", ".npz"]),
         ("real.npy -o missing/ref.npz", ["missing"]),
+        ("keys.npz -o keys.npz --key left", ["keys.npz", "inputs"]),
+        ("real_images.npz -o ref.npz --feature cli_parts:pool --normalize", ["real_images.npz", "normalize"]),
         ("real.npy -o ref.npz --feature cli_parts:pool", ["real.npy", "--feature none"]),
         ("real -o ref.npz --feature cli_parts:nothing", ["cli_parts:nothing"]),
         ("real -o ref.npz --feature no_such_module:pool", ["no_such_module"]),

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 
 from tm_bandit._exceptions import InputError
-from tm_bandit.data import ArraySource, is_statistics_file, open_arrays, open_source
+from tm_bandit.data import ArraySource, array_names, decode_image, is_statistics_file, open_array, open_source
 
 RNG = np.random.default_rng(0)
 
@@ -19,17 +21,21 @@ def test_npz_members_read_back_exactly(tmp_path, save):
         "empty": np.zeros((0, 4)),
     }
     save(tmp_path / "a.npz", **arrays)
-    opened = open_arrays(tmp_path / "a.npz")
-    assert opened.keys() == arrays.keys()
+    assert array_names(tmp_path / "a.npz") == list(arrays)
     for key, value in arrays.items():
-        np.testing.assert_array_equal(opened[key], value)
+        np.testing.assert_array_equal(open_array(tmp_path / "a.npz", key), value)
 
 
 def test_uncompressed_files_are_mapped_not_loaded(tmp_path):
     np.savez(tmp_path / "a.npz", RNG.normal(size=(5, 4)))
     np.save(tmp_path / "a.npy", RNG.normal(size=(5, 4)))
-    assert isinstance(open_arrays(tmp_path / "a.npz")["arr_0"], np.memmap)
-    assert isinstance(open_arrays(tmp_path / "a.npy")["arr_0"], np.memmap)
+    assert isinstance(open_array(tmp_path / "a.npz"), np.memmap)
+    assert isinstance(open_array(tmp_path / "a.npy"), np.memmap)
+
+
+def test_arrays_beside_the_samples_do_not_matter(tmp_path):
+    np.savez(tmp_path / "a.npz", RNG.normal(size=(5, 4)), labels=np.array([{}], dtype=object))
+    assert len(open_source(tmp_path / "a.npz")) == 5
 
 
 @pytest.mark.parametrize("layout", ["last", "first", "grey", "grey_last"])
@@ -56,6 +62,23 @@ def test_features_keep_their_dtype(tmp_path):
     assert source.is_features
     assert len(source) == 4
     np.testing.assert_array_equal(source[3].numpy(), rows[3])
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">f8", np.longdouble])
+def test_numbers_that_torch_cannot_hold_are_converted(dtype):
+    rows = RNG.normal(size=(4, 6)).astype(np.float32)
+    np.testing.assert_array_equal(ArraySource(rows.astype(dtype), "a.npy")[2].numpy(), rows[2])
+
+
+def test_images_in_arrays_are_resized_like_those_in_files(tmp_path):
+    images = RNG.integers(0, 256, (2, 6, 9, 3), dtype=np.uint8)
+    Image.fromarray(images[1]).save(tmp_path / "a.png")
+    expected = decode_image(tmp_path / "a.png", resize=4)
+    assert expected.shape == (3, 4, 4)
+    assert torch.equal(ArraySource(images, "a.npy", resize=4)[1], expected)
+    floats = ArraySource(images / 255, "a.npy", resize=4)[1]
+    assert 0 <= floats.min() <= floats.max() <= 1
+    torch.testing.assert_close(floats * 255, expected.float(), rtol=0, atol=1.01)  # 8-bit pixels are rounded twice
 
 
 def test_the_usual_names_win_and_a_key_overrules(tmp_path):
@@ -98,6 +121,15 @@ def test_truncated_files_are_named(tmp_path, name):
     path.write_bytes(path.read_bytes()[:600])
     with pytest.raises(InputError, match=name):
         open_source(path)
+
+
+def test_a_damaged_directory_of_an_archive_is_named(tmp_path):
+    np.savez(tmp_path / "a.npz", RNG.normal(size=(5, 4)))
+    content = (tmp_path / "a.npz").read_bytes()
+    (tmp_path / "a.npz").write_bytes(content.replace(b"PK\x01\x02", b"XXXX"))
+    for look in (is_statistics_file, open_source):
+        with pytest.raises(InputError, match=r"a\.npz"):
+            look(tmp_path / "a.npz")
 
 
 def test_statistics_files_are_told_from_samples(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tm_bandit._exceptions import InputError
-from tm_bandit.data import ArraySource, SourceSampler
+from tm_bandit.data import ArraySource, SourceExhaustedError, SourceSampler
 
 
 class Flaky(ArraySource):
@@ -33,7 +33,7 @@ def test_without_replacement_every_sample_comes_once_whatever_the_batches():
     assert sorted(first) == list(range(8))
     assert drawn(two, [1, 5, 2]) == first
     assert one.remaining == 0
-    with pytest.raises(InputError, match=r"rows\.npy, but got all 8 already"):
+    with pytest.raises(SourceExhaustedError, match=r"rows\.npy, but got all 8 already"):
         one(1)
 
 

@@ -39,6 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output (head, less) has gone; say nothing more to it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+    except OSError as error:  # a full disk, a lost network drive: the message says which file
+        _complain(error)
+        return FAILED
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -31,15 +32,18 @@ class Outputs(NamedTuple):
     json: Path | None = None
     form: Literal["table", "json", "markdown"] = "table"
 
-    def check(self) -> None:
+    def check(self, inputs: Iterable[str]) -> None:
         """Refuse files that could not be written, before any time is spent.
 
+        Args:
+            inputs: files that the command reads, none of which may be overwritten.
+
         Raises:
-            InputError: if a place is not writable, two outputs share it, or a picture cannot be made.
+            InputError: if a place is not writable or an input, two outputs share it, or a picture cannot be made.
         """
         files = [path for path in (self.plot, self.html, self.json) if path is not None]
         for path in files:
-            check_writable(path)
+            check_writable(path, inputs)
         if len({path.absolute() for path in files}) < len(files):
             raise InputError(f"Expected different files for each output, but got {files[0]} more than once.")
         if self.plot is None:

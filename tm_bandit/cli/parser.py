@@ -154,7 +154,7 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
 def _add_reading(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("reading")
     group.add_argument("--key", metavar="NAME", help="the array to use in .npz files that hold several")
-    group.add_argument("--resize", metavar="PIXELS", type=_at_least(1), help="bring images of folders to this size")
+    group.add_argument("--resize", metavar="PIXELS", type=_at_least(1), help="bring images to this size")
     group.add_argument("--skip-unreadable", action="store_true", help="leave out images that cannot be read")
 
 

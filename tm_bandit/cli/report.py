@@ -7,6 +7,7 @@ from typing import Literal
 
 from tm_bandit._exceptions import InputError
 from tm_bandit.cli.outputs import Outputs
+from tm_bandit.selection.html import render_html
 from tm_bandit.selection.result import SelectionResult
 
 
@@ -16,7 +17,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json or arguments.markdown:
         form = "json" if arguments.json else "markdown"
     outputs = Outputs(plot=arguments.plot, html=arguments.html, form=form)
-    outputs.check()
+    outputs.check([arguments.result])
     outputs.write(_load(arguments.result))
     return 0
 
@@ -32,6 +33,13 @@ def _load(path: str) -> SelectionResult:
     if not text.lstrip().startswith("{"):
         raise InputError(f"Expected a result that `tm-bandit select --json FILE` wrote, but got {path}.")
     try:
-        return SelectionResult.from_json(text)
+        result = SelectionResult.from_json(text)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
+    try:  # a file of the right form may still hold anything: whoever can draw this can draw the rest
+        str(result), render_html(result)
+    except Exception as error:
+        raise InputError(
+            f"Expected a result that can be shown, but got a damaged one in {path} ({type(error).__name__}: {error})."
+        ) from error
+    return result

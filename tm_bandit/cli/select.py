@@ -17,7 +17,7 @@ from tm_bandit.cli.console import Progress, note
 from tm_bandit.cli.network import make_extractor
 from tm_bandit.cli.outputs import Outputs
 from tm_bandit.cli.specs import parse_arms
-from tm_bandit.data import SourceSampler
+from tm_bandit.data import SourceExhaustedError, SourceSampler
 from tm_bandit.extractors import NO_EXTRACTOR
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.selection.result import SelectionResult
@@ -31,8 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
     printed = arguments.json == "-"
     file = None if printed or arguments.json is None else Path(arguments.json)
     outputs = Outputs(arguments.plot, arguments.html, file, "json" if printed else "table")
-    outputs.check()
     specs = parse_arms(arguments.arm)
+    outputs.check([*(spec.place for spec in specs), *([arguments.reference] if arguments.reference else [])])
     if len(specs) < 2:
         raise InputError(f"Expected at least two arms to choose from, but got {specs[0].name!r} alone; add --arm.")
     reference = _load_reference(arguments)
@@ -149,13 +149,15 @@ def _pull_samples(selector: ModelSelector, name: str, arm: SourceSampler) -> Non
         InputError: if a sample cannot be read or used.
     """
     generator = torch.Generator().manual_seed(selector.seed_for(name, selector.draws(name)))
-    with torch.no_grad():
-        rows = _Embedded(arm, selector.metric)(selector.batch_size, generator)
-    if len(rows) == selector.batch_size:
-        try:
+    try:
+        with torch.no_grad():
+            rows = _Embedded(arm, selector.metric)(selector.batch_size, generator)
+        if len(rows) == selector.batch_size:
             selector.observe(name, rows)
-        except ArmError as error:
-            raise InputError(f"{error} (arm {name}, {arm.source.path})") from error
+    except SourceExhaustedError:
+        pass  # what was left of it could not be read
+    except (ArmError, InputError) as error:
+        raise InputError(f"{error} (arm {name}, {arm.source.path})") from error
     if arm.remaining is not None and arm.remaining < selector.batch_size:
         if selector.stats(name).num_samples < selector.burn_in:
             raise InputError(

@@ -32,7 +32,7 @@ class _Batch(NamedTuple):
 
 def run(arguments: argparse.Namespace) -> int:
     """Make the reference file and say what is in it."""
-    check_writable(arguments.output)
+    check_writable(arguments.output, [arguments.source])
     if arguments.output.suffix.lower() not in (".npz", ".pt"):
         raise InputError(f"Expected an output that ends in .npz or .pt, but got {arguments.output}; change its ending.")
     unreadable: list[str] = []

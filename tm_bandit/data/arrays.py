@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tm_bandit._exceptions import InputError
+from tm_bandit.data.images import resize_pixels
 from tm_bandit.data.source import SampleSource
 
 #: Names under which samples are found in an ``.npz`` file, in this order: ``numpy.savez`` and guided-diffusion write
@@ -28,6 +30,7 @@ class ArraySource(SampleSource):
     Args:
         array: the samples; a memory map is read only where it is indexed.
         path: the file that they come from.
+        resize: the width and height to bring images to; ``None`` leaves them as they are.
 
     Raises:
         InputError: if the array's shape or type is none of the above.
@@ -38,24 +41,27 @@ class ArraySource(SampleSource):
         (10, False, (3, 8, 8))
     """
 
-    def __init__(self, array: np.ndarray[Any, Any], path: str | os.PathLike[str]) -> None:
+    def __init__(self, array: np.ndarray[Any, Any], path: str | os.PathLike[str], resize: int | None = None) -> None:
         super().__init__(path)
         self._channels_last = _check_samples(array, self.path)
         self._array = array
+        self.resize = resize
+        # What torch can hold: numbers in this machine's byte order, of at most 64 bits.
+        self._dtype = np.dtype(np.float64) if array.dtype.itemsize > 8 else array.dtype.newbyteorder("=")
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], key: str | None = None) -> ArraySource:
+    def open(cls, path: str | os.PathLike[str], key: str | None = None, resize: int | None = None) -> ArraySource:
         """Open a ``.npy`` or ``.npz`` file.
 
         Args:
             path: the file.
             key: the array's name inside an ``.npz`` file.
+            resize: the width and height to bring images to.
 
         Raises:
             InputError: if the file cannot be read, or holds no array of samples.
         """
-        arrays = open_arrays(path)
-        return cls(arrays[_sample_key(list(arrays), Path(path), key)], path)
+        return cls(open_array(path, _sample_key(array_names(path), Path(path), key)), path, resize)
 
     @property
     def is_features(self) -> bool:
@@ -68,48 +74,69 @@ class ArraySource(SampleSource):
 
     def __getitem__(self, index: int) -> Tensor:
         """Copy one sample out of the file."""
-        sample = torch.from_numpy(np.array(self._array[index]))
+        sample = np.array(self._array[index], dtype=self._dtype)
         if self.is_features:
-            return sample
+            return torch.from_numpy(sample)
         if sample.ndim == 2:
             sample = sample[None]
         elif self._channels_last:
-            sample = sample.permute(2, 0, 1)
-        return sample.expand(3, -1, -1).contiguous()
+            sample = sample.transpose(2, 0, 1)
+        if self.resize is not None:
+            sample = resize_pixels(sample, self.resize)
+        return torch.from_numpy(sample).expand(3, -1, -1).contiguous()
 
 
 def is_statistics_file(path: str | os.PathLike[str]) -> bool:
     """Tell whether a file holds a mean and a covariance rather than samples."""
     target = Path(path)
-    if target.suffix.lower() != ".npz" or not zipfile.is_zipfile(target):
-        return False
-    with zipfile.ZipFile(target) as archive:
-        return {"mu.npy", "sigma.npy"} <= set(archive.namelist())
+    return target.suffix.lower() == ".npz" and zipfile.is_zipfile(target) and {"mu", "sigma"} <= {*array_names(target)}
 
 
-def open_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]:
-    """Open every array of a ``.npy`` or ``.npz`` file, as memory maps where the file is not compressed.
+def array_names(path: str | os.PathLike[str]) -> list[str]:
+    """List the arrays in a file.
+
+    Args:
+        path: the file. A ``.npy`` file holds one array named ``arr_0``.
+
+    Raises:
+        InputError: if the file is missing or damaged.
+    """
+    if Path(path).suffix.lower() == ".npy":
+        return ["arr_0"]
+    with _reading(path), zipfile.ZipFile(path) as archive:
+        return [name[: -len(".npy")] for name in archive.namelist() if name.endswith(".npy")]
+
+
+def open_array(path: str | os.PathLike[str], name: str = "arr_0") -> np.ndarray[Any, Any]:
+    """Open one array of a ``.npy`` or ``.npz`` file, as a memory map where the file is not compressed.
 
     ``numpy`` loads the members of an ``.npz`` file whole; 50,000 images of 256 pixels would take 10 GB. A stored
     (uncompressed) member is a plain ``.npy`` file at some offset, so it can be mapped just as well.
 
     Args:
-        path: the file. A ``.npy`` file yields one array named ``arr_0``.
+        path: the file.
+        name: one of :func:`array_names`.
 
     Raises:
-        InputError: if the file is missing, damaged, or holds Python objects.
+        InputError: if the file is missing or damaged, or the array holds Python objects.
     """
     target = Path(path)
-    try:
+    with _reading(path):
         if target.suffix.lower() == ".npy":
-            return {"arr_0": np.load(target, mmap_mode="r", allow_pickle=False)}
+            return np.asanyarray(np.load(target, mmap_mode="r", allow_pickle=False))
         with zipfile.ZipFile(target) as archive:
-            members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
-            return {member.filename[: -len(".npy")]: _open_member(archive, member, target) for member in members}
+            return _open_member(archive, archive.getinfo(f"{name}.npy"), target)
+
+
+@contextmanager
+def _reading(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn whatever is wrong with a file into one line that names it."""
+    try:
+        yield
     except Exception as error:  # zipfile, zlib, numpy and the header's parser all raise errors of their own
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(
-            f"Expected a readable .npy or .npz file, but got {target} ({reason}); save it again."
+            f"Expected a readable .npy or .npz file, but got {os.fspath(path)} ({reason}); save it again."
         ) from error
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -65,15 +65,31 @@ def decode_image(path: str | os.PathLike[str], resize: int | None = None) -> Ten
     """
     try:
         with Image.open(path) as image:
-            rgb = _to_rgb(image)
-            if resize is not None and rgb.size != (resize, resize):
-                rgb = rgb.resize((resize, resize), Image.Resampling.BICUBIC)
-            pixels = np.array(rgb, dtype=np.uint8)
+            pixels = np.array(_to_rgb(image), dtype=np.uint8).transpose(2, 0, 1)
     except Exception as error:  # decoders raise OSError, SyntaxError, ValueError, struct.error, zlib.error and more
         raise InputError(
             f"Expected a readable image, but got {path} ({_reason(error)}); remove or repair it."
         ) from error
-    return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
+    return torch.from_numpy(pixels if resize is None else resize_pixels(pixels, resize)).contiguous()
+
+
+def resize_pixels(image: np.ndarray[Any, Any], side: int) -> np.ndarray[Any, Any]:
+    """Bring an image to ``side`` pixels in both directions: bicubic with antialiasing, channel by channel.
+
+    Args:
+        image: shape ``(channels, H, W)``; floats come back as float32, within the range that they had.
+        side: the new width and height.
+
+    Example:
+        >>> resize_pixels(np.full((3, 8, 6), 7, dtype=np.uint8), 4).shape
+        (3, 4, 4)
+    """
+    if image.shape[1:] == (side, side):
+        return image
+    pixels = image if image.dtype == np.uint8 else image.astype(np.float32)
+    channels = [Image.fromarray(channel).resize((side, side), Image.Resampling.BICUBIC) for channel in pixels]
+    resized = np.stack([np.asarray(channel) for channel in channels])
+    return resized if image.dtype == np.uint8 else resized.clip(pixels.min(), pixels.max())
 
 
 class ImageFolder(SampleSource):

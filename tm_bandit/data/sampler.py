@@ -11,6 +11,10 @@ from tm_bandit._exceptions import InputError
 from tm_bandit.data.source import SampleSource
 
 
+class SourceExhaustedError(InputError):
+    """Every readable sample has been drawn."""
+
+
 class SourceSampler:
     """Draws samples from a source, without replacement unless told otherwise.
 
@@ -65,7 +69,8 @@ class SourceSampler:
             generator: decides what is drawn with replacement; without replacement the order was settled before.
 
         Raises:
-            InputError: if a sample cannot be read, or if none is left.
+            InputError: if a sample cannot be read.
+            SourceExhaustedError: if none is left.
         """
         samples: list[Tensor] = []
         while len(samples) < num_samples and (self.replacement or self._position < len(self._order)):
@@ -77,7 +82,9 @@ class SourceSampler:
                     raise
                 self._leave_out(index)
         if not samples:
-            raise InputError(f"Expected more samples in {self.source.path}, but got all {len(self._order)} already.")
+            raise SourceExhaustedError(
+                f"Expected more samples in {self.source.path}, but got all {len(self._order)} already."
+            )
         return torch.stack(samples)
 
     def _next(self, generator: torch.Generator | None) -> int:

@@ -59,8 +59,8 @@ def open_source(
     Args:
         path: the folder or file.
         key: the name of the array inside an ``.npz`` file; needed only where the usual names leave a choice.
-        resize: bring every image of a folder to this many pixels in both directions; without it, a folder whose images
-            differ in size is refused.
+        resize: bring every image to this many pixels in both directions; without it, a folder whose images differ in
+            size is refused.
         skip_unreadable: leave out the image files whose header cannot be read, instead of refusing the folder.
         suffixes: file name endings that count as images, instead of the usual ones.
 
@@ -76,5 +76,5 @@ def open_source(
     if not target.exists():
         raise InputError(f"Expected a folder of images or a .npy/.npz file, but got {target}, which does not exist.")
     if target.suffix.lower() in (".npy", ".npz"):
-        return ArraySource.open(target, key=key)
+        return ArraySource.open(target, key=key, resize=resize)
     raise InputError(f"Expected a folder of images or a .npy/.npz file, but got {target}; convert it to one of these.")
