@@ -32,7 +32,8 @@ examples:
   tm-bandit select --reference ref.npz --arm cfg1=my.samplers:cfg1 --arm cfg2=my.samplers:cfg2
 
 An arm is a folder of images, a .npy/.npz file of images or features, a .ckpt file (with --module), or a function
-package.module:name that is called with a number of samples (and generator=, if it takes one).
+package.module:name that is called with a number of samples (and generator=, if it takes one) and returns a tensor of
+images (N,3,H,W), or of features (N,d), which are taken as they are.
 Of folders and files, only the samples that are pulled are decoded and embedded.
 """
 
