@@ -73,8 +73,7 @@ class OptimisticFID(WitnessRowMetric):
 
     where :math:`\mu, \Sigma` are mean and covariance of the features of generated samples and :math:`\mu_r, \Sigma_r`
     those of real ones. :meth:`estimate` is the plain plug-in value, the same as torchmetrics' FID. :meth:`compute` is
-    *optimistic*: with probability ``1 - delta`` it is not above the true distance. It may be negative; then the bound
-    says nothing.
+    *optimistic*: with probability ``1 - delta`` it is not above the true distance. Zero or less says nothing.
 
     As input to ``forward`` and ``update`` the metric accepts samples (images for the named extractors) and
     ``real=False``; as output of ``forward`` and ``compute`` it returns a scalar tensor.
@@ -85,7 +84,9 @@ class OptimisticFID(WitnessRowMetric):
 
     Which bound:
 
-    - ``"witness"``: our own; tight and dimension-free.
+    - ``"witness"``: our own; tight and dimension-free. For any quadratic *witness* the mean of a score over samples lies
+      below the distance in expectation (Kantorovich duality; :mod:`tm_bandit.functional.witness_fd` derives it), so all
+      that is needed is the width of an ordinary mean. Witnesses are fitted on other samples than they score.
     - ``"paper"``: the paper's Theorem 1, with the trace term that its proof loses; valid for Gaussian features, wide.
     - ``"bounded"``: its Theorem 4, for features whose norm is at most ``norm_bound``; wider still.
     - ``"authors"``: the authors' published code, every constant one; a heuristic.
@@ -114,7 +115,8 @@ class OptimisticFID(WitnessRowMetric):
         fitting: how ``"witness"`` keeps its witnesses independent of the rows they score: ``"crossfit"``, or
             ``"predictable"``, which is looser but whose anytime guarantee is proved.
         max_rows: how many rows ``"witness"`` may keep (default: the larger of 4096 and four times the dimension); then
-            the older half is settled, its scores frozen and its moments kept.
+            the older half is settled, its scores frozen and its moments kept. A kept row is held twice: as it came, and
+            rotated into the reference's eigenbasis (in float32 beyond 256 dimensions).
         normalize: whether images are floats in [0, 1] rather than uint8.
         reset_real_features: whether :meth:`reset` also forgets real samples.
         feature_extractor_weights_path: file with the weights of a named network.
@@ -258,6 +260,19 @@ class OptimisticFID(WitnessRowMetric):
     def bounds(self) -> Interval:
         """Return lower and upper confidence bound; a side about which nothing can be said is infinite.
 
+        With ``bound="witness"`` the lower end is the mean of the witness scores minus its width, the upper end the
+        plug-in (which is too large on average) plus its own; each end may fail with probability ``delta / 2``, so both
+        hold together. What is promised:
+
+        - At each sample count the expectations are on the right sides for every distribution with two moments.
+        - The widths are confidence sequences: looking after every sample is allowed. They are asymptotic (estimated
+          variance), so below about 50 samples they are a good approximation, not a guarantee. With
+          ``fitting="predictable"`` the lower end's anytime validity is proved in that sense; with ``"crossfit"`` it is
+          measured, because refits change old scores. ``width="lil"`` adds a third in width for heavy tails.
+        - The reference's moments are taken as exact.
+
+        Vacuous: a lower end of 0 (always below 10 samples), and an upper end of infinity below 10 samples.
+
         Raises:
             NotReadyError: if there are fewer than two samples, or no reference.
         """
@@ -267,6 +282,11 @@ class OptimisticFID(WitnessRowMetric):
 
     def debiased(self) -> Debiased:
         """Return a near-unbiased estimate and its standard error, for comparing arms of different sample counts.
+
+        The plug-in minus the bias it would have if the arm's spectrum were a multiple of the reference's (closed form,
+        also far below as many samples as dimensions); from twice the dimension on the measured decay of the bias takes
+        over. Clipped to what lies between the witness mean and the plug-in. It is an estimate, not a bound: arms whose
+        spectrum is far from the reference's are off by more than the standard error until a few times ``d`` samples.
 
         Raises:
             NotReadyError: if there are fewer than two samples, or no reference.

@@ -58,7 +58,8 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
 
     The bounds (``L`` is the logarithm in which the failure probability enters, ``d`` the number of classes):
 
-    - ``"witness"``: the mean of :math:`\mathrm{KL}(p_i \| q)`, with :math:`q` fitted on other samples, plus its width.
+    - ``"witness"``: the mean of :math:`\mathrm{KL}(p_i \| q)`, with :math:`q` fitted on other samples, plus its width;
+      its expectation is at least :math:`\log \mathrm{IS}` for every :math:`q`.
     - ``"paper"``: theorem 2 of Hu, Leung and Farnia, :math:`L = \log(4 d / \delta)`.
     - ``"authors"``: the constants of their program, :math:`L = \log(4 / \delta)`; no guarantee.
     - ``"naive"``: theorem 2 with variances replaced by their dimension-based caps.
@@ -278,6 +279,14 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
         """Return lower and upper bound of the score.
 
         The paper's inequality is one-sided: with these bounds the lower side is ``-inf``.
+
+        With ``bound="witness"`` the upper end is the mean of the witness scores plus its width, never above the number
+        of classes; the lower end is the plain estimate (which is too low on average) minus the same width. Each end may
+        fail with probability ``delta / 2``. At each sample count the expectations are on the right sides for every
+        distribution; the widths are confidence sequences, so looking after every sample is allowed. They are asymptotic
+        (estimated variance): a good approximation, not a guarantee, below about 50 samples. With
+        ``fitting="predictable"`` the upper end's anytime validity is proved in that sense, with ``"crossfit"`` it is
+        measured. Vacuous are a lower end of 1 and an upper end that equals the number of classes.
         """
         with self._synced():
             lower, upper = self._interval()
@@ -287,7 +296,9 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
         """Return a near-unbiased estimate and its standard error.
 
         The plain estimate is too low by an amount that shrinks with the number of samples, so it must not be used to
-        compare generators of which different numbers of samples were drawn. This one may.
+        compare generators of which different numbers of samples were drawn. This one may. It is the mean of a jackknife
+        over folds and of the midpoint between the plain estimate and the cross-fitted witness, and lies between the
+        plain estimate and the witness mean; it is an estimate, not a bound.
         """
         with self._synced():
             value, stderr = self._debiased()
