@@ -84,7 +84,7 @@ class OptimisticFID(WitnessRowMetric):
 
     Which bound:
 
-    - ``"witness"``: our own; tight and dimension-free. For any quadratic *witness* the mean of a score over samples lies
+    - ``"witness"``: our own; tight and dimension-free. For any quadratic *witness* the mean of a score over samples is
       below the distance in expectation (Kantorovich duality; :mod:`tm_bandit.functional.witness_fd` derives it), so all
       that is needed is the width of an ordinary mean. Witnesses are fitted on other samples than they score.
     - ``"paper"``: the paper's Theorem 1, with the trace term that its proof loses; valid for Gaussian features, wide.
