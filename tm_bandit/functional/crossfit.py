@@ -90,7 +90,7 @@ def fit_folds(
     folds = training.num.shape[-1]
     fit = fit_frechet_map(training, axes)
     use = (fold_of_recent != torch.arange(folds, device=recent.device)[:, None]).double()
-    damping = choose_damping(fit, recent.unsqueeze(-3), use, width)
+    damping = choose_damping(fit, recent, use, width)
     return damp_witness(fit, axes, damping), damping
 
 

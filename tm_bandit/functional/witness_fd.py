@@ -336,11 +336,15 @@ def choose_damping(fit: FrechetFit, rows: Tensor, use: Tensor, width: float) -> 
 
     Args:
         fit: the optimal maps, one per leading index ``(...)``.
-        rows: some rows, ``(..., n, d)`` broadcastable against the leading index of ``fit``.
+        rows: some rows, ``(..., n, d)``, seen by all fits of the last leading dimension.
         use: which rows are training rows of which fit, ``(..., n)``, zero or one.
         width: half-width of the confidence sequence for scores of variance one.
     """
-    scores = score_rows(_damped_parts(fit, torch.ones_like(fit.predicted))[0], rows)
+    block, curvature, linear, _ = (part.to(rows) for part in _damped_parts(fit, torch.ones_like(fit.predicted))[0])
+    # All witnesses see the same rows here, so their diagonal and linear parts are one matrix product each.
+    head = rows[..., None, :, : block.shape[-1]]
+    quadratic = ((head @ block) * head).sum(-1)
+    scores = (quadratic + curvature @ rows.square().transpose(-1, -2) + linear @ rows.transpose(-1, -2)).double()
     count = use.sum(-1).clamp_min(2)
     mean = (scores * use).sum(-1) / count
     std = (((scores - mean[..., None]) * use).square().sum(-1) / (count - 1)).sqrt()
