@@ -53,10 +53,9 @@ def read_statistics(path: Path) -> StoredStatistics:
             f"Expected arrays `mu` and `sigma` in {path}, but got {found}; make a reference file with "
             "`tm-bandit stats` or `ReferenceStatistics.from_images(...).save(path)`."
         )
-    mean = np.atleast_1d(content["mean"] if "mean" in content else content["mu"])
     count, name = content.get("num_samples"), content.get("extractor")
     return StoredStatistics(
-        mean,
+        np.atleast_1d(content["mu"]),
         np.atleast_2d(content["sigma"]),
         None if count is None else int(count),
         None if name is None else str(name),
@@ -101,4 +100,6 @@ def _read_pt(path: Path) -> Mapping[str, Any]:
     kinds += [type(np.dtype(kind)) for kind in (np.float16, np.float32, np.float64, np.int64)]
     with torch.serialization.safe_globals(kinds):
         content = torch.load(path, map_location="cpu", weights_only=True)
-    return content if isinstance(content, dict) else {}
+    if not isinstance(content, dict):
+        return {}
+    return {**content, "mu": content["mean"]} if "mean" in content else content

@@ -176,7 +176,7 @@ def test_a_real_browser_draws_the_page_without_complaint(tmp_path):
     ]  # fmt: skip
     shot = tmp_path / "shot.png"
     drawn = subprocess.run(
-        [*command, "--dump-dom", f"--screenshot={shot}", page.as_uri()], capture_output=True, text=True, timeout=120
+        [*command, "--dump-dom", f"--screenshot={shot}", page.as_uri()], capture_output=True, text=True, timeout=240
     )
     assert drawn.returncode == 0, drawn.stderr
     # What a page does wrong (a blocked load, an invalid drawing) is logged as a message of its console.

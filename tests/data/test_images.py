@@ -53,6 +53,15 @@ def test_subfolders_are_searched_and_other_files_ignored(folder, pixels):
     assert [path.name for path in list_images(folder)] == ["0.png", "1.png", "2.png", "3.png", "X.JPG"]
 
 
+def test_links_to_folders_are_followed_once(folder, tmp_path_factory, pixels):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    save(elsewhere / "far.png", pixels)
+    (folder / "linked").symlink_to(elsewhere)
+    (folder / "again").symlink_to(elsewhere)
+    (elsewhere / "back").symlink_to(folder)
+    assert [path.name for path in list_images(folder)] == ["0.png", "1.png", "2.png", "3.png", "far.png"]
+
+
 def test_a_folder_without_images_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("x")
     with pytest.raises(InputError, match="got none in"):

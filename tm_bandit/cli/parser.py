@@ -20,7 +20,8 @@ examples:
   tm-bandit stats features.npy -o ref.npz --feature none    features that you computed yourself
   tm-bandit stats ref.npz -o ref.pt                         convert to torch-fidelity's format
 
-The file opens in pytorch-fid, clean-fid, guided-diffusion (.npz) and torch-fidelity (.pt); theirs open here.
+The file opens in pytorch-fid and clean-fid (.npz) and in torch-fidelity (.pt). Theirs open here, and so do those of
+guided-diffusion, whose own evaluator needs more in a file than mean and covariance.
 """
 
 _SELECT_EXAMPLES = """\

@@ -30,7 +30,7 @@ class _Header(NamedTuple):
 
 
 def list_images(folder: str | os.PathLike[str], suffixes: Sequence[str] | None = None) -> list[Path]:
-    """List the image files below a folder, sorted by name, sub-folders included.
+    """List the image files below a folder, sorted by name, sub-folders included, each folder once.
 
     Args:
         folder: where to look. Hidden files and folders are left out.
@@ -41,8 +41,13 @@ def list_images(folder: str | os.PathLike[str], suffixes: Sequence[str] | None =
     """
     root = Path(folder)
     endings = tuple(suffix.lower() for suffix in suffixes or IMAGE_SUFFIXES)
-    found = []
+    found, seen = [], set()
     for parent, folders, files in os.walk(root, followlinks=True):
+        # A link to a folder above or beside would let its images count twice, or without end.
+        if (place := os.path.realpath(parent)) in seen:
+            folders.clear()
+            continue
+        seen.add(place)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         found += [Path(parent, name) for name in files if name.lower().endswith(endings) and not name.startswith(".")]
     if not found:
