@@ -1,5 +1,6 @@
 """A folder with everything a user might have lying around: pictures, arrays, a network and samplers."""
 
+import shutil
 import textwrap
 
 import numpy as np
@@ -105,8 +106,21 @@ def run(here, capsys):
     return call
 
 
+@pytest.fixture(scope="session")
+def references(library, tmp_path_factory):
+    """Reference files of the function and of the module, made once."""
+    folder = tmp_path_factory.mktemp("references")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(library)
+        for name, network in (("ref.npz", "pool"), ("other.npz", "Pool")):
+            words = ["stats", "real", "-o", str(folder / name), "--feature", f"cli_parts:{network}", "--workers", "0"]
+            assert main(words) == 0
+    return folder
+
+
 @pytest.fixture
-def reference(run):
-    """A reference file that fits the network."""
-    assert run("stats real -o ref.npz --feature cli_parts:pool --workers 0").code == 0
+def reference(references, here):
+    """A reference file that fits the network, and one of another network beside it."""
+    for path in references.iterdir():
+        shutil.copy(path, here)
     return "ref.npz"

@@ -248,7 +248,6 @@ def test_bad_input_is_one_line_and_nothing_is_written(run, reference, here, word
     np.save("wide.npy", np.ones((150, 13)))
     np.save("nan.npy", np.full((150, 12), np.nan))
     np.save("tiny.npy", np.ones((15, 12)))
-    assert run("stats real -o other.npz --feature cli_parts:Pool --workers 0").code == 0
     before = set(here.iterdir())
     feature = "" if "--feature" in words else "--feature cli_parts:pool"
     assert_refused(run("select --budget 100 --batch-size 10 --quiet", feature, words), *names)

@@ -97,6 +97,7 @@ def test_the_usual_names_win_and_a_key_overrules(tmp_path):
         ({"arr_0": np.arange(6).reshape(3, 2)}, r"int64 of shape 3x2"),
         ({"arr_0": np.ones((3, 5, 5, 4), np.uint8)}, r"uint8 of shape 3x5x5x4"),
         ({"arr_0": np.ones((0, 2))}, r"at least one sample"),
+        ({"arr_0": np.ones((3, 0, 5, 3), np.uint8)}, r"at least one sample .* but got 3x0x5x3"),
         ({"arr_0": np.array([{}], dtype=object)}, r"Python objects"),
     ],
 )

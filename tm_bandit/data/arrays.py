@@ -181,7 +181,7 @@ def _check_samples(array: np.ndarray[Any, Any], path: Path) -> bool:
     """Refuse what is neither images nor features; return whether the channels of images come last."""
     numeric = array.dtype == np.uint8 or np.issubdtype(array.dtype, np.floating)
     shape = "x".join(map(str, array.shape)) or "a single number"
-    if len(array.shape) == 0 or len(array) == 0:
+    if not array.shape or 0 in array.shape:
         raise InputError(f"Expected at least one sample in {path}, but got {shape}.")
     is_features = array.ndim == 2 and np.issubdtype(array.dtype, np.floating)
     is_grey = array.ndim == 3 and numeric
