@@ -84,6 +84,27 @@ def test_fewer_samples_than_dimensions_are_exact(count):
     assert abs(ours - exact) <= abs(torchmetrics_value(real, fake) - exact)
 
 
+@pytest.mark.parametrize("decay", [1.0, 2.5, 4.0])
+@pytest.mark.parametrize("rotated", [True, False])
+def test_small_eigenvalues_count(decay, rotated):
+    """Products of covariances span sixteen digits and more; what is small in them is no noise."""
+    dim = 60
+    scale = torch.arange(1.0, dim + 1, dtype=torch.float64) ** -decay
+    mix = torch.linalg.qr(draw(17, dim, dim)).Q if rotated else torch.eye(dim, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(18)
+    real, fake = (torch.randn(n, dim, generator=generator, dtype=torch.float64) * scale @ mix for n in (200, 100))
+    metric = stream(make("none", ReferenceStatistics.from_features(real)), fake, 30)
+    exact = oracle.distance_between_rows(real.numpy(), fake.numpy())
+    assert float(metric.estimate()) == pytest.approx(exact, rel=1e-9)
+    assert float(metric.estimate()) == pytest.approx(torchmetrics_value(real, fake), rel=1e-4)
+
+
+def test_noise_of_rows_far_away_does_not_count(reference):
+    few = draw(19, 3).repeat(3, 1) + 1e4
+    exact = oracle.exact_distance(few.numpy(), reference.mean.numpy(), reference.covariance.numpy())
+    assert float(stream(make("none", reference), few, 2).estimate()) == pytest.approx(exact, rel=1e-14)
+
+
 def test_identical_data_scores_zero_where_torchmetrics_goes_negative():
     rows = torch.randn(100, 256, generator=torch.Generator().manual_seed(0))
     metric = make("none", ReferenceStatistics.from_features(rows))

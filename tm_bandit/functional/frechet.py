@@ -17,6 +17,9 @@ from torch import Tensor
 
 from tm_bandit._exceptions import InputError
 
+#: How much larger noise above zero may be than the noise that shows itself below zero.
+_NOISE_FACTOR = 8.0
+
 #: Up to this size a full eigenvalue call is as cheap as a few Lanczos steps.
 _DENSE_LIMIT = 128
 
@@ -52,7 +55,8 @@ def frechet_distance(mu1: Tensor, sigma1: Tensor, mu2: Tensor, sigma2: Tensor) -
         )
     mu1, sigma1, mu2, sigma2 = (value.to(torch.float64) for value in (mu1, sigma1, mu2, sigma2))
     values, vectors = torch.linalg.eigh(symmetrised(sigma2))
-    root = vectors * clean_eigenvalues(values).sqrt()
+    # Largest first, as the metrics have it: small eigenvalues of the product are exact then.
+    root = (vectors * clean_eigenvalues(values).sqrt()).flip(1)
     cross = sqrt_trace(root.T @ symmetrised(sigma1) @ root)
     return assemble((mu1 - mu2).square().sum(), sigma1.trace(), sigma2.trace(), cross)
 
@@ -117,29 +121,32 @@ def centred_gram(gram: Tensor) -> Tensor:
     return gram - means - means.unsqueeze(1) + means.mean()
 
 
-def clean_eigenvalues(values: Tensor, zero_directions: int = 0) -> Tensor:
-    """Set eigenvalues that are nothing but rounding noise to zero: their square roots would be 1e8 times the noise.
+def clean_eigenvalues(values: Tensor) -> Tensor:
+    """Set eigenvalues of a covariance that may be nothing but rounding noise to zero.
 
     Args:
         values: ascending eigenvalues of a positive semi-definite matrix.
-        zero_directions: how many of them are known to vanish (1 for a centred Gram matrix).
     """
     if values.numel() == 0:
         return values
     noise = values[-1].clamp_min(0.0) * (values.numel() * torch.finfo(values.dtype).eps)
-    cleaned = torch.where(values > noise, values, torch.zeros_like(values))
-    cleaned[:zero_directions] = 0.0
-    return cleaned
+    return torch.where(values > noise, values, torch.zeros_like(values))
 
 
 def sqrt_trace(matrix: Tensor, zero_directions: int = 0) -> Tensor:
     """Return the trace of the square root of a positive semi-definite matrix.
 
+    The square root of rounding noise is 1e8 times the noise, so what vanishes has to vanish. But the spectrum of a
+    product of covariances falls fast, and its small eigenvalues count: those of a matrix whose rows fall off alike are
+    exact far below the rounding of the largest. How far the spectrum reaches below zero tells how large noise is.
+
     Args:
         matrix: symmetric up to rounding, shape ``(n, n)``.
         zero_directions: how many eigenvalues are known to vanish (1 for a centred Gram matrix).
     """
-    return clean_eigenvalues(symmetric_eigenvalues(symmetrised(matrix)), zero_directions).sqrt().sum()
+    values = symmetric_eigenvalues(symmetrised(matrix))
+    noise = _NOISE_FACTOR * max(-float(values.min()), 0.0) if values.numel() else 0.0
+    return values[zero_directions:].where(values[zero_directions:] > noise, 0.0).sqrt().sum()
 
 
 def symmetric_eigenvalues(matrix: Tensor) -> Tensor:
