@@ -106,10 +106,10 @@ def contenders(arms: Sequence[ArmStats], drawn_since: Mapping[str, int]) -> list
 
 
 def recommend(arms: Sequence[ArmStats], drawn_since: Mapping[str, int], traces: Mapping[str, Trace]) -> str | None:
-    """Return the contender with the smallest debiased loss.
+    """Return the contender with the smallest debiased loss, any two of them compared at equal sample counts.
 
-    Against an arm with more than twice its samples a contender must also be ahead at equal counts: the plug-in estimate
-    of the Frechet distance falls with the count, and what is left of that after debiasing must not decide.
+    The plug-in estimate of the Frechet distance falls with the count. Debiasing takes out most of that, and for
+    features that are far from Gaussian too much of it; at equal counts what is left hits all arms alike.
 
     Args:
         arms: the active arms.
@@ -121,10 +121,8 @@ def recommend(arms: Sequence[ArmStats], drawn_since: Mapping[str, int], traces: 
         return None
     champion = lowest(pool[:1], central)
     for arm in pool[1:]:
-        pairs = [(champion, arm)]
-        if champion.num_samples > 2 * arm.num_samples:
-            pairs += filter(None, [at_equal_n(champion, arm, traces)])
-        if all(central(theirs) < central(mine) or math.isnan(central(mine)) for mine, theirs in pairs):
+        mine, theirs = at_equal_n(champion, arm, traces) or (champion, arm)
+        if central(theirs) < central(mine) or math.isnan(central(mine)):
             champion = arm
     return champion.name
 
