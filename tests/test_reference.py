@@ -120,7 +120,7 @@ def test_rounding_in_float32_files_is_forgiven():
     sigma = torch.from_numpy(np.cov(rows.numpy(), rowvar=False)).float()
     assert float(torch.linalg.eigvalsh(sigma.double())[0]) < 0
     reference = ReferenceStatistics(rows.mean(dim=0), sigma)
-    assert float(reference.eigenvalues[-1]) == 0.0
+    assert reference.rank == 4
     assert ReferenceStatistics(torch.zeros(3), torch.zeros(3, 3)).rank == 0
 
 

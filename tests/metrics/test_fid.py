@@ -99,6 +99,15 @@ def test_small_eigenvalues_count(decay, rotated):
     assert float(metric.estimate()) == pytest.approx(torchmetrics_value(real, fake), rel=1e-4)
 
 
+@pytest.mark.parametrize("count", [5, DIM, 70])
+def test_a_singular_reference_from_a_float32_file(count):
+    real, fake = draw(10, 7), draw(11, count)
+    exact = ReferenceStatistics.from_features(real)
+    rounded = ReferenceStatistics(exact.mean, exact.covariance.float())
+    expected = float(stream(make("none", exact), fake, 9).estimate())
+    assert float(stream(make("none", rounded), fake, 9).estimate()) == pytest.approx(expected, rel=1e-6)
+
+
 def test_noise_of_rows_far_away_does_not_count(reference):
     few = draw(19, 3).repeat(3, 1) + 1e4
     exact = oracle.exact_distance(few.numpy(), reference.mean.numpy(), reference.covariance.numpy())

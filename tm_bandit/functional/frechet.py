@@ -122,7 +122,7 @@ def centred_gram(gram: Tensor) -> Tensor:
 
 
 def clean_eigenvalues(values: Tensor) -> Tensor:
-    """Set eigenvalues of a covariance that may be nothing but rounding noise to zero.
+    """Set eigenvalues of a covariance that may be nothing but rounding noise, perhaps of float32, to zero.
 
     Args:
         values: ascending eigenvalues of a positive semi-definite matrix.
@@ -130,6 +130,7 @@ def clean_eigenvalues(values: Tensor) -> Tensor:
     if values.numel() == 0:
         return values
     noise = values[-1].clamp_min(0.0) * (values.numel() * torch.finfo(values.dtype).eps)
+    noise = torch.maximum(noise, -_NOISE_FACTOR * values[0])
     return torch.where(values > noise, values, torch.zeros_like(values))
 
 
