@@ -113,7 +113,7 @@ def arm_metric(metric: OptimisticMetric, delta: float | None, device: str | torc
         for name in copy.real_states:
             setattr(copy, name, [])
     if delta is not None:
-        setattr(copy, "delta", delta)  # noqa: B010 - an attribute of both metrics, but not of their base
+        copy.delta = delta
     if device is not None:
         copy.to(device)
     return copy
