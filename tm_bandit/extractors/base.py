@@ -282,6 +282,22 @@ def check_output(rows: Any, inputs: Any, name: str) -> Tensor:
     return rows.detach()
 
 
+def start_precision_at(layer: nn.Module) -> None:
+    """Let a network compute in its weights' dtype from ``layer`` on; what comes before it stays in single precision.
+
+    Preprocessing written for float32, a resize above all, has no half precision on the CPU and is coarse elsewhere.
+
+    Args:
+        layer: the first part of the network that has weights.
+    """
+    layer.register_forward_pre_hook(_match_weights)
+
+
+def _match_weights(layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    dtype = next(layer.parameters()).dtype
+    return tuple(value.to(dtype) for value in inputs)
+
+
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
     """Put ``module`` into evaluation mode and give each of its parts its own mode back afterwards."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tm_bandit.extractors import weights
-from tm_bandit.extractors.base import FIDELITY_NETWORKS, Network
+from tm_bandit.extractors.base import FIDELITY_NETWORKS, Network, start_precision_at
 
 _VGG16_URL = "https://download.pytorch.org/models/vgg16-397923af.pth"
 _DINOV2_REPOSITORY = "facebookresearch/dinov2"
@@ -152,12 +152,5 @@ def _dinov2(name: str, path: Path | None) -> nn.Module:
 def _module(extractor: Any) -> nn.Module:
     """Give torch-fidelity's untyped extractors a type, and leave them in evaluation mode."""
     module: nn.Module = extractor
-    # Their preprocessing knows float32 and float64 only, so half precision begins where the weights do.
-    inner: nn.Module = getattr(extractor.model, "visual", extractor.model)
-    inner.register_forward_pre_hook(_match_weights)
+    start_precision_at(getattr(extractor.model, "visual", extractor.model))
     return module.eval()
-
-
-def _match_weights(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    dtype = next(module.parameters()).dtype
-    return tuple(value.to(dtype) for value in inputs)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tm_bandit.extractors import weights
-from tm_bandit.extractors.base import INCEPTION_LAYERS, Network
+from tm_bandit.extractors.base import INCEPTION_LAYERS, Network, start_precision_at
 
 _NAME = "inception-v3-compat"
 _HEADS = frozenset({"logits_unbiased", "logits"})
@@ -75,8 +75,8 @@ class InceptionNetwork(Network):
         """Move or convert the network; remembered features are dropped, being of the old kind."""
         super().to(device, dtype)
         self._latest = None
-        if dtype is not None:
-            self.function._dtype = dtype  # type: ignore[attr-defined]  # read by torchmetrics' forward
+        if dtype is not None:  # torchmetrics prepares the images in this dtype
+            self.function._dtype = torch.promote_types(dtype, torch.float32)  # type: ignore[attr-defined]
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the remembered batch behind: it recognises a tensor of this process."""
@@ -141,7 +141,9 @@ def _build(path: Path, *, antialias: bool) -> tuple[nn.Module, bool]:
         torch.save(state, buffer)
         buffer.seek(0)
         source: Any = buffer
-        return NoTrainInceptionV3(_NAME, ["2048"], feature_extractor_weights_path=source, antialias=antialias)
+        network = NoTrainInceptionV3(_NAME, ["2048"], feature_extractor_weights_path=source, antialias=antialias)
+        start_precision_at(network.Conv2d_1a_3x3)
+        return network
 
     if not weights.is_torchscript(path):
         return make(weights.load_tensors(path)), True
