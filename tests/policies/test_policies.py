@@ -34,7 +34,7 @@ def test_ties_go_to_the_fewest_samples_then_to_the_first():
     assert lowest(arms, lambda a: a.estimate).name == "b"
 
 
-@pytest.mark.parametrize("policy", [UCB(), UCB(index="bound"), UCB(plugin_weight=0.5), Greedy(), LUCB(), Thompson()])
+@pytest.mark.parametrize("policy", [UCB(), UCB(index="bound"), UCB(use_debiased=False), Greedy(), LUCB(), Thompson()])
 def test_an_arm_without_a_number_is_never_preferred(policy):
     good = arm("good", witness=5.0, stderr=1.0, estimate=6.0, optimistic=3.0, pessimistic=9.0)
     assert policy.choose([arm("nan"), good], RNG) == "good"
@@ -57,31 +57,36 @@ def test_the_vacuous_bound_is_the_most_optimistic():
 
 
 def test_ucb_index_by_hand():
-    # 30 pulls: z0 = 0.05 * sqrt(2 ln 31) = 0.131...; index a = 2 - (z0 + 10/100) * 1, index b = 2.2 - (z0 + 10/50) * 2.
-    a, b = arm("a", 100, witness=2.0, stderr=1.0), arm("b", 50, witness=2.2, stderr=2.0)
-    z0 = 0.05 * math.sqrt(2 * math.log1p(30))
-    index = {"a": 2 - (z0 + 0.1), "b": 2.2 - (z0 + 0.2) * 2}
-    assert index["b"] < index["a"]
-    assert UCB(exploration=0.05).choose([a, b], RNG) == "b"
-    assert UCB(exploration=0.0).choose([a, arm("b", 50, witness=2.4, stderr=1.0)], RNG) == "a"
+    # 30 pulls, c = 0.2: z0 = 0.2 sqrt(2 ln 31) = 0.524. The arm with the most samples, a, has tightness 2 / 4 = 1/2.
+    a = arm("a", 100, witness=2.0, stderr=1.0, debiased=4.0, debiased_stderr=0.5)
+    z0 = 0.2 * math.sqrt(2 * math.log1p(30))
+    index_a = (2.0 - (z0 + 0.1) * 1.0 + 0.5 * (4.0 - (z0 + 0.1) * 1.0)) / 1.5
+    index_b = (2.4 - (z0 + 0.2) * 0.5 + 0.5 * (4.0 - (z0 + 0.2) * 2.0)) / 1.5
+    policy = UCB(exploration=0.2)
+    for shift, expected in ((index_a - index_b - 1e-9, "b"), (index_a - index_b + 1e-9, "a")):
+        # A shift of both numbers of b moves its index by just as much.
+        moved = arm("b", 50, witness=2.4 + shift, stderr=0.5, debiased=4.0 + shift, debiased_stderr=2.0)
+        assert policy.choose([a, moved], RNG) == expected
+
+
+def test_without_the_debiased_estimate_the_witness_decides():
+    a = arm("a", 100, witness=2.0, stderr=0.0, debiased=9.0, debiased_stderr=0.0)
+    b = arm("b", 100, witness=2.1, stderr=0.0, debiased=3.0, debiased_stderr=0.0)
+    assert UCB(use_debiased=False).choose([a, b], RNG) == "a"
+    assert UCB().choose([b, a], RNG) == "b"
+    # A leader whose witness says nothing leaves the debiased estimate without weight.
+    blunt = arm("a", 200, witness=-0.5, stderr=0.0, debiased=9.0, debiased_stderr=0.0)
+    assert UCB().choose([blunt, b], RNG) == "a"
 
 
 def test_goal_identify_explores_more():
-    leader, rival = arm("leader", 1000, witness=2.0, stderr=0.01), arm("rival", 200, witness=2.5, stderr=0.6)
+    leader, rival = arm("leader", 1000, witness=2.0, stderr=0.01), arm("rival", 200, witness=2.6, stderr=0.6)
     assert UCB("regret").choose([leader, rival], RNG) == "leader"
     assert UCB("identify").choose([leader, rival], RNG) == "rival"
 
 
-def test_plugin_weight_moves_the_centre_towards_the_plug_in():
-    low = arm("low witness", 5000, witness=1.0, stderr=0.0, estimate=3.0)
-    mid = arm("mid", 5000, witness=1.5, stderr=0.0, estimate=1.7)
-    assert UCB(plugin_weight=0.0).choose([low, mid], RNG) == "low witness"
-    assert UCB(plugin_weight=0.5).choose([low, mid], RNG) == "mid"
-
-
 def test_needs_name_only_what_is_read():
     assert UCB().needs == {"witness", "stderr"}
-    assert UCB(plugin_weight=0.5).needs == {"witness", "stderr", "estimate"}
     assert UCB(index="bound").needs == {"optimistic"}
     assert Uniform().needs == Random().needs == frozenset()
 
@@ -91,7 +96,6 @@ def test_needs_name_only_what_is_read():
     [
         lambda: UCB("speed"),
         lambda: UCB(index="mean"),
-        lambda: UCB(plugin_weight=2.0),
         lambda: UCB(exploration=-1.0),
         lambda: UCB(exploration=math.nan),
         lambda: Thompson(-1.0),
