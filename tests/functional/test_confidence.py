@@ -59,6 +59,13 @@ def test_moments_equal_scipy():
     assert moments.stderr == pytest.approx(float(stats.sem(scores.numpy())))
 
 
+def test_huge_scores_do_not_overflow():
+    scores = torch.from_numpy(np.random.default_rng(1).gamma(2.0, size=500))
+    huge, tame = ScoreMoments.of(1e140 * scores), ScoreMoments.of(scores)
+    assert huge.std == pytest.approx(1e140 * tame.std)
+    assert huge.skewness == pytest.approx(tame.skewness)
+
+
 @pytest.mark.parametrize("value", [0.0, 1e-8, 3.7, 1e8])
 def test_equal_scores_have_no_spread(value):
     moments = ScoreMoments.of(torch.full((50,), value, dtype=torch.float64))

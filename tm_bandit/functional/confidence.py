@@ -60,10 +60,14 @@ class ScoreMoments:
             return cls(0, 0.0, 0.0, 0.0)
         mean = scores.mean()
         centred = scores - mean
-        square = centred.square()
-        scatter = float(square.sum())
-        third = float((square * centred).mean())
-        return cls.from_central(count, float(mean), scatter, third)
+        # In units of the largest deviation: cubes of huge scores would overflow.
+        unit = float(centred.abs().max())
+        if unit == 0.0:
+            return cls(count, float(mean), 0.0, 0.0)
+        relative = centred / unit
+        square = relative.square()
+        moments = cls.from_central(count, float(mean) / unit, float(square.sum()), float((square * relative).mean()))
+        return cls(count, float(mean), moments.std * unit, moments.skewness)
 
     @classmethod
     def from_central(cls, count: int, mean: float, scatter: float, third: float) -> ScoreMoments:

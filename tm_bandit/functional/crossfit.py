@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate, repeat, takewhile
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -22,6 +23,10 @@ from tm_bandit.functional.witness_fd import (
     damp_witness,
     fit_frechet_map,
 )
+
+#: How witnesses are kept independent of what they score: fitted on the other folds, or on earlier rows only.
+Fitting = Literal["crossfit", "predictable"]
+FITTINGS: tuple[str, ...] = ("crossfit", "predictable")
 
 #: The first fit, and so the fewest rows with which a witness says anything.
 MIN_ROWS = 10

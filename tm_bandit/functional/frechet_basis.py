@@ -23,6 +23,8 @@ from tm_bandit.functional.witness_fd import (
 
 #: Up to this dimension rows are rotated and scored in float64; beyond it float32 halves memory and time.
 _DOUBLE_UP_TO = 256
+#: Beyond this, in units of the reference's scale, float32 is no option.
+_LARGEST_SINGLE = 1e12
 
 
 class FrechetBasis(NamedTuple):
@@ -61,8 +63,15 @@ class FrechetBasis(NamedTuple):
 
         Args:
             rows: feature rows of any floating dtype.
+
+        Returns:
+            The rotated rows, in the projection's dtype unless they are so far out that their squares would overflow it.
         """
-        return (rows.to(self.center) - self.center).to(self.projection.dtype) @ self.projection
+        centred = rows.to(self.center) - self.center
+        rotated = centred.to(self.projection.dtype) @ self.projection
+        if rotated.dtype == torch.float64 or bool((rotated.abs() < _LARGEST_SINGLE).all()):
+            return rotated
+        return centred @ self.projection.double()
 
     def sums_of(self, moments: Moments, block: int) -> FrechetSums:
         """Sums for the fit from moments of rows that are gone; the energies of single rows are gone with them.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from tm_bandit.functional.confidence import ScoreMoments, WidthKind, deviation, sequence_width
-from tm_bandit.functional.crossfit import fit_folds, leave_one_out, num_folds, recent_rows, refit_counts
+from tm_bandit.functional.crossfit import Fitting, fit_folds, leave_one_out, num_folds, recent_rows, refit_counts
 from tm_bandit.functional.frechet_basis import FrechetBasis
 from tm_bandit.functional.moments import Moments
 from tm_bandit.functional.witness_fd import (
@@ -20,9 +20,6 @@ from tm_bandit.functional.witness_fd import (
     score_rows,
     sum_rows,
 )
-
-Fitting = Literal["crossfit", "predictable"]
-FITTINGS: tuple[str, ...] = ("crossfit", "predictable")
 
 #: The finest division into folds that is ever used; coarser ones are unions of these.
 _FINEST = num_folds(0)
@@ -141,7 +138,10 @@ class FrechetStream:
         if stop > self._rows.shape[0]:
             self._rows = _grown(self._rows, self.count, stop)
             self._scores = _grown(self._scores, self._scored, stop)
-        self._rows[self.count : stop] = self.basis.rotate(rows)
+        rotated = self.basis.rotate(rows)
+        if rotated.dtype != self._rows.dtype:
+            self._rows = self._rows.double()
+        self._rows[self.count : stop] = rotated
         self.count = stop
 
     def summary(self) -> WitnessSummary:

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from tm_bandit.functional.confidence import ScoreMoments, WidthKind, deviation
-from tm_bandit.functional.crossfit import num_folds, refit_counts
-from tm_bandit.functional.frechet_stream import Fitting
+from tm_bandit.functional.crossfit import Fitting, num_folds, refit_counts
 from tm_bandit.functional.witness_is import (
     NUM_BLOCKS,
     block_sums,

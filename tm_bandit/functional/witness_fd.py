@@ -265,8 +265,12 @@ def damp_witness(fit: FrechetFit, axes: Axes, damping: Tensor) -> FrechetWitness
     inverse = torch.cholesky_inverse(usable).diagonal(dim1=-2, dim2=-1)
     trace = (axes.eigenvalues[:k] * inverse).sum(-1) + (axes.eigenvalues[k:] / diagonal).sum(-1)
     constant = axes.eigenvalues.sum() - trace - (mapped * mean).sum(-1)
-    # A map that is not numerically positive proves nothing; a score of minus infinity says so.
-    return raw._replace(constant=torch.where((failed == 0) & constant.isfinite(), constant, -math.inf))
+    # A map that is not numerically positive proves nothing; the trivial witness, whose score is zero, takes its place.
+    usable = (failed == 0) & constant.isfinite()
+    parts = raw._replace(constant=constant)
+    return FrechetWitness(
+        *(torch.where(usable.reshape(usable.shape + (1,) * (part.dim() - usable.dim())), part, 0.0) for part in parts)
+    )
 
 
 def _damped_parts(fit: FrechetFit, damping: Tensor) -> tuple[FrechetWitness, Tensor, Tensor, Tensor]:

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from tm_bandit._exceptions import InputError, NotReadyError
 from tm_bandit.functional.confidence import WIDTHS, WidthKind, deviation
-from tm_bandit.functional.frechet_stream import FITTINGS, Fitting, FrechetStream, WitnessSummary, upper_bound
+from tm_bandit.functional.crossfit import FITTINGS, Fitting
+from tm_bandit.functional.frechet_stream import FrechetStream, WitnessSummary, upper_bound
 from tm_bandit.functional.moments import Moments
 from tm_bandit.metrics._rows import RowMetric, as_list
 from tm_bandit.reference import ReferenceStatistics

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tm_bandit._exceptions import InputError, NotReadyError
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor
 from tm_bandit.functional.confidence import ScoreMoments, WidthKind
-from tm_bandit.functional.crossfit import MIN_ROWS
+from tm_bandit.functional.crossfit import MIN_ROWS, Fitting
 from tm_bandit.functional.debias import slope_weight
 from tm_bandit.functional.fd_bounds import (
     CovarianceNorms,
@@ -25,7 +25,6 @@ from tm_bandit.functional.fd_bounds import (
     threshold_covariance,
 )
 from tm_bandit.functional.frechet import assemble
-from tm_bandit.functional.frechet_stream import Fitting
 from tm_bandit.metrics._debias import debiased_value, gaussian_stderr, measure_slope
 from tm_bandit.metrics._spectrum import SampleSpectrum
 from tm_bandit.metrics._witness import WitnessRowMetric

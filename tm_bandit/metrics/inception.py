@@ -15,9 +15,8 @@ from tm_bandit._device import as_float64
 from tm_bandit._exceptions import InputError
 from tm_bandit.extractors import Extractor
 from tm_bandit.functional.confidence import WIDTHS, ScoreMoments, WidthKind
-from tm_bandit.functional.crossfit import MIN_ROWS
+from tm_bandit.functional.crossfit import FITTINGS, MIN_ROWS, Fitting
 from tm_bandit.functional.debias import debiased_log_is
-from tm_bandit.functional.frechet_stream import FITTINGS, Fitting
 from tm_bandit.functional.inception_score import (
     ClassSums,
     check_probabilities,
