@@ -6,6 +6,7 @@ import csv
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,6 +29,25 @@ _MATPLOTLIB = RequirementCache("matplotlib")
 
 RESULT = "selection.json"
 PLOT = "selection.png"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What all ranks know after a validation.
+
+    Args:
+        values: the scalars to log.
+        result: the selection so far, as JSON.
+        best_arm: name of the best arm; empty if there is none.
+        best_path: its file.
+        arms: names of the arms that stay.
+    """
+
+    values: dict[str, float]
+    result: str
+    best_arm: str
+    best_path: str
+    arms: tuple[str, ...]
 
 
 def scalars(result: SelectionResult, arms: dict[str, Arm], newest: int) -> dict[str, float]:
@@ -74,13 +94,13 @@ def log_scalars(module: LightningModule, prefix: str, values: dict[str, float]) 
         prefix: first part of the keys.
         values: scalars by name.
     """
-    device = exact_device(module.device)
+    dtype = torch.float64 if exact_device(module.device) == module.device else torch.float32
     for name, value in values.items():
         # As double tensors: Python floats are logged in single precision, which cannot even count to 2**24 + 1. The
         # maximum over ranks that agree is exact; a mean of three equal numbers need not be.
         module.log(
             f"{prefix}/{name}",
-            torch.tensor(value, dtype=torch.float64, device=device),
+            torch.tensor(value, dtype=dtype, device=module.device),
             prog_bar=name == "best",
             on_step=False,
             on_epoch=True,

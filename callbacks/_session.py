@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from tm_bandit.callbacks._reference import (
     lacks_reference,
     validation_loaders,
 )
+from tm_bandit.callbacks._report import Summary
 from tm_bandit.callbacks._rng import preserved_rng
 from tm_bandit.callbacks._sampling import RowSampler
 from tm_bandit.callbacks._store import ArmStore, check_shared, read_stats, restrict, write_stats
@@ -37,25 +38,6 @@ if TYPE_CHECKING:
     from tm_bandit.callbacks.bandit_checkpoint import BanditCheckpoint
 
 STATE_VERSION = 1
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What all ranks know after a validation.
-
-    Args:
-        values: the scalars to log.
-        result: the selection so far, as JSON.
-        best_arm: name of the best arm; empty if there is none.
-        best_path: its file.
-        arms: names of the arms that stay.
-    """
-
-    values: dict[str, float]
-    result: str
-    best_arm: str
-    best_path: str
-    arms: tuple[str, ...]
 
 
 class Session:

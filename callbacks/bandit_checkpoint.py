@@ -21,8 +21,8 @@ from typing_extensions import override
 from tm_bandit._exceptions import InputError
 from tm_bandit.callbacks._arms import check_variants
 from tm_bandit.callbacks._distributed import default_chunk_size, refuse_sharded
-from tm_bandit.callbacks._report import RESULT, log_scalars
-from tm_bandit.callbacks._session import Session, Summary
+from tm_bandit.callbacks._report import RESULT, Summary, log_scalars
+from tm_bandit.callbacks._session import Session
 from tm_bandit.callbacks._weights import averaging_callback
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.selection.result import SelectionResult
@@ -74,7 +74,7 @@ class BanditCheckpoint(Checkpoint):
             loses the others when training is interrupted.
         real: where the real images of a validation batch are: an index, a key, or a function ``batch -> images``;
             ``None`` looks for them.
-        goal: as in :class:`~tm_bandit.ModelSelector`; here the recommendation counts, not the way to it.
+        goal: as in :class:`~tm_bandit.ModelSelector`.
         burn_in: as in :class:`~tm_bandit.ModelSelector`.
 
     Attributes:
@@ -112,7 +112,7 @@ class BanditCheckpoint(Checkpoint):
         dirpath: Optional[Union[str, os.PathLike]] = None,  # type: ignore[type-arg]  # noqa: UP007, UP045
         store: Literal["disk", "memory"] = "disk",
         real: Union[Callable, str, int, None] = None,  # type: ignore[type-arg]  # noqa: UP007
-        goal: str = "identify",
+        goal: str = "regret",
         burn_in: Union[int, Literal["auto"]] = "auto",  # noqa: UP007
     ) -> None:
         super().__init__()

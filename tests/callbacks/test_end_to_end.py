@@ -77,5 +77,4 @@ def test_the_good_checkpoint_is_kept(tmp_path):
     assert sum(arms.values()) <= VALIDATIONS * len(data.digits.images) / 5
     # The noise of a plain evaluation with as many samples as the chosen arm got.
     estimates = torch.tensor([distance(part, reference) for part in rows[best].split(arms[chosen])[:20]])
-    print({n: round(v, 2) for n, v in truth.items()}, chosen, arms, estimates.std())
     assert truth[chosen] - truth[best] <= 2 * estimates.std()
