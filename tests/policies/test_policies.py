@@ -57,12 +57,12 @@ def test_the_vacuous_bound_is_the_most_optimistic():
 
 
 def test_ucb_index_by_hand():
-    # 30 pulls, c = 0.2: z0 = 0.2 sqrt(2 ln 31) = 0.524. The arm with the most samples, a, has tightness 2 / 4 = 1/2.
+    # The arm with the most samples, a, has tightness 2 / 4, so the debiased estimates have the weight 1/16.
     a = arm("a", 100, witness=2.0, stderr=1.0, debiased=4.0, debiased_stderr=0.5)
-    z0 = 0.2 * math.sqrt(2 * math.log1p(30))
-    index_a = (2.0 - (z0 + 0.1) * 1.0 + 0.5 * (4.0 - (z0 + 0.1) * 1.0)) / 1.5
-    index_b = (2.4 - (z0 + 0.2) * 0.5 + 0.5 * (4.0 - (z0 + 0.2) * 2.0)) / 1.5
-    policy = UCB(exploration=0.2)
+    z = math.sqrt(2 * math.log1p(30))
+    index_a = (2.0 - (0.05 * z + 0.1) * 1.0 + (4.0 - (0.6 * z + 0.1) * 1.0) / 16) / (17 / 16)
+    index_b = (2.4 - (0.05 * z + 0.2) * 0.5 + (4.0 - (0.6 * z + 0.2) * 2.0) / 16) / (17 / 16)
+    policy = UCB()
     for shift, expected in ((index_a - index_b - 1e-9, "b"), (index_a - index_b + 1e-9, "a")):
         # A shift of both numbers of b moves its index by just as much.
         moved = arm("b", 50, witness=2.4 + shift, stderr=0.5, debiased=4.0 + shift, debiased_stderr=2.0)
@@ -71,7 +71,7 @@ def test_ucb_index_by_hand():
 
 def test_without_the_debiased_estimate_the_witness_decides():
     a = arm("a", 100, witness=2.0, stderr=0.0, debiased=9.0, debiased_stderr=0.0)
-    b = arm("b", 100, witness=2.1, stderr=0.0, debiased=3.0, debiased_stderr=0.0)
+    b = arm("b", 100, witness=2.1, stderr=0.0, debiased=2.2, debiased_stderr=0.0)
     assert UCB(use_debiased=False).choose([a, b], RNG) == "a"
     assert UCB().choose([b, a], RNG) == "b"
     # A leader whose witness says nothing leaves the debiased estimate without weight.
@@ -80,7 +80,7 @@ def test_without_the_debiased_estimate_the_witness_decides():
 
 
 def test_goal_identify_explores_more():
-    leader, rival = arm("leader", 1000, witness=2.0, stderr=0.01), arm("rival", 200, witness=2.6, stderr=0.6)
+    leader, rival = arm("leader", 1000, witness=2.0, stderr=0.01), arm("rival", 200, witness=2.2, stderr=0.6)
     assert UCB("regret").choose([leader, rival], RNG) == "leader"
     assert UCB("identify").choose([leader, rival], RNG) == "rival"
 
