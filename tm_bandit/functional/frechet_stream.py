@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from tm_bandit._device import one_thread
 from tm_bandit.functional.confidence import ScoreMoments, WidthKind, deviation, sequence_width
 from tm_bandit.functional.crossfit import Fitting, fit_folds, leave_one_out, num_folds, recent_rows, refit_counts
 from tm_bandit.functional.frechet_basis import FrechetBasis
@@ -21,6 +23,8 @@ from tm_bandit.functional.witness_fd import (
     sum_rows,
 )
 
+#: Up to so many rows at a time are rotated in one thread.
+_FEW_ROWS = 64
 #: The finest division into folds that is ever used; coarser ones are unions of these.
 _FINEST = num_folds(0)
 
@@ -138,7 +142,9 @@ class FrechetStream:
         if stop > self._rows.shape[0]:
             self._rows = _grown(self._rows, self.count, stop)
             self._scores = _grown(self._scores, self._scored, stop)
-        rotated = self.basis.rotate(rows)
+        # A few rows are one pass through the projection's memory, in which a second thread is no help.
+        with one_thread() if rows.shape[0] <= _FEW_ROWS else nullcontext():
+            rotated = self.basis.rotate(rows)
         if rotated.dtype != self._rows.dtype:
             self._rows = self._rows.double()
         self._rows[self.count : stop] = rotated
@@ -146,7 +152,8 @@ class FrechetStream:
 
     def summary(self) -> WitnessSummary:
         """Fit if a fit is due, score what is not scored, and return the moments of the scores."""
-        moments = ScoreMoments.of(torch.cat([self._frozen, self._scores_so_far()]))
+        with one_thread():
+            moments = ScoreMoments.of(torch.cat([self._frozen, self._scores_so_far()]))
         unit = self.basis.scale**2
         return WitnessSummary(
             ScoreMoments(moments.count, moments.mean * unit, moments.std * unit, moments.skewness),
@@ -156,7 +163,8 @@ class FrechetStream:
 
     def scores(self) -> Tensor:
         """Return the scores of the kept rows in units of the Frechet distance; fewer than rows, if some have none."""
-        return self._scores_so_far() * self.basis.scale**2
+        with one_thread():
+            return self._scores_so_far() * self.basis.scale**2
 
     def _scores_so_far(self) -> Tensor:
         due = [count - self._before for count in refit_counts(self._before + self.count)]
