@@ -78,7 +78,7 @@ def finish(figure, axes, path: Path) -> None:
 
 def main(fast: bool, paper: bool, dim: int, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    dim, pulls, trials = (16, 60, 1) if fast else (1024, 1000, 20) if paper else (dim, 400, 3)
+    dim, pulls, trials = (16, 40, 1) if fast else (1024, 1000, 20) if paper else (dim, 400, 3)
     authors = ALGORITHMS[1:2]
 
     print(f"algorithms (d = {dim}, {pulls} pulls of 5, {trials} trials)")

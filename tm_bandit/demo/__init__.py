@@ -6,7 +6,12 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from tm_bandit._exceptions import InputError
 
 __all__ = ["main"]
 
@@ -15,8 +20,30 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run the demo with command-line arguments; returns the exit code.
 
     Args:
-        args: arguments as on the command line (``--out``, ``--seed``, ``--fast``).
-    """
-    from tm_bandit.demo.story import main as tell
+        args: arguments as on the command line.
 
-    return tell(args)
+    Raises:
+        InputError: if a package that only the demo needs is missing, or the folder cannot be used.
+    """
+    parser = argparse.ArgumentParser(prog="tm-bandit demo", description="The whole story offline, in minutes.")
+    parser.add_argument(
+        "--out", type=Path, default=Path("tm_bandit_demo"), help="folder for what the demo makes (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of everything random (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON; the story goes to stderr")
+    parser.add_argument("--fast", action="store_true", help="seconds, not minutes: no more than a sign of life")
+    options = parser.parse_args(args)
+    if options.seed < 0:
+        raise InputError(f"Expected a seed of at least 0, but got {options.seed}; choose another one.")
+    if options.out.exists() and not options.out.is_dir():
+        raise InputError(f"Expected --out to be a folder, but got the file {options.out}; choose another name.")
+    missing = [name for name in ("sklearn", "matplotlib") if find_spec(name) is None]
+    if missing:
+        raise InputError(
+            f"Expected the packages of the demo, but {' and '.join(missing)} cannot be imported; "
+            'run pip install "tm-bandit[demo]".'
+        )
+    from tm_bandit.demo.story import FAST, FULL, run  # only now: --help need not wait for torch
+
+    run(options.out, seed=options.seed, scale=FAST if options.fast else FULL, as_json=options.json)
+    return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -58,7 +57,7 @@ def _colours(result: SelectionResult) -> dict[str, str]:
 def _bounds(axes: Any, result: SelectionResult, truth: Mapping[str, float], colours: Mapping[str, str]) -> None:
     history = result.history
     total = history["samples"][-1]
-    finite = [value for value in truth.values() if math.isfinite(value)]
+    height = 1.6 * sorted(truth.values())[-2]
     for row in sorted(result.arms, key=lambda row: colours[row["arm"]] != _REST):
         name, colour = row["arm"], colours[row["arm"]]
         at = [i for i, arm in enumerate(history["arm"]) if arm == name]
@@ -69,14 +68,18 @@ def _bounds(axes: Any, result: SelectionResult, truth: Mapping[str, float], colo
             np.array([history[key][i] for i in at] + [history[key][at[-1]]]) for key in ("lower", "upper", "debiased")
         )
         shown = colour != _REST
-        axes.fill_between(x, np.maximum(low, 0), high, color=colour, alpha=0.13 if shown else 0.08, lw=0, step="post")
-        axes.plot(x, middle, color=colour, lw=2 if name == result.best else 1.2, label=name if shown else None)
-        axes.plot(total, truth[name], marker="D", ms=5, color=colour, clip_on=False, zorder=5)
+        if name == result.best:  # the intervals of all arms on top of each other would be a fog
+            axes.fill_between(x, np.maximum(low, 0), high, color=colour, alpha=0.15, lw=0, step="post")
+        axes.plot(x, middle, color=colour, lw=2.5 if name == result.best else 1.3, label=name if shown else None)
+        axes.plot(total, truth[name], marker="D", ms=5, color=colour, clip_on=truth[name] > height, zorder=5)
     axes.set_xlim(0, total)
-    axes.set_ylim(0, 1.35 * max(finite))
+    axes.set_ylim(0, height)
     axes.set_xlabel("samples drawn, all arms together")
     axes.set_ylabel("FID")
-    axes.set_title("debiased FID and its interval while the budget is spent (diamonds: the truth)", fontsize=11)
+    axes.set_title(
+        "debiased FID of every arm while the budget is spent, interval of the chosen one (diamonds: the truth)",
+        fontsize=11,
+    )
     axes.legend(fontsize=8, ncols=5, frameon=False, loc="upper center")
     axes.spines[["top", "right"]].set_visible(False)
 
