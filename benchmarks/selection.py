@@ -13,7 +13,7 @@ import os
 import statistics
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ from tm_bandit.simulation import Contestant, average_regret, mean_and_error, opt
 from tm_bandit.simulation.trials import Trial
 
 BATCH = 5
+#: Pulls of the stopping experiments are larger: they run to many thousands of samples.
+STOP_BATCH = 25
 
 
 class PlainUniform(Uniform):
@@ -82,7 +84,7 @@ class Plan:
 
 
 FULL = Plan(20, 1000, 20, 1000, 0.05, 0.05, 200, 12, 15_000, 2500, tuple(c.name for c in CONTESTANTS))
-SHORT = Plan(2, 1000, 1, 300, 0.1, 0.2, 20, 2, 3000, 500, QUICK)
+SHORT = Plan(2, 400, 1, 300, 0.1, 0.2, 20, 2, 3000, 500, QUICK)
 
 
 # ---- one task per process --------------------------------------------------------------------------------------------
@@ -117,27 +119,29 @@ def _digest(trial: Trial) -> dict[str, Any]:
     }
 
 
-def stop_task(name: str, stop: str, plan: Plan) -> dict[str, Any] | None:
-    """Run a stop rule many times; each run pairs the arms' independent paths anew."""
+def stop_task(name: str, trial: int, plan: Plan) -> list[dict[str, Any]] | None:
+    """Run both stop rules many times; each run pairs the arms' independent paths anew."""
     torch.set_num_threads(1)
     arms = scenario(name)
     if arms is None:
         return None
-    batch = 20
-    how = {"batch_size": batch, "refresh": 0.1, "always": False}
+    how = {"batch_size": STOP_BATCH, "refresh": 0.1, "always": False}
     paths = [
         [Stream(arms, arm, i, "witness", stable_seed("path", p), **how) for p in range(plan.paths)]
         for i, arm in enumerate(arms.arms)
     ]
+    return [_stop_runs(name, arms, paths, stop, plan) for stop in ("certified", "likely")]
+
+
+def _stop_runs(name: str, arms, paths, stop: str, plan: Plan) -> dict[str, Any]:
     shuffle = torch.Generator().manual_seed(0)
     stopped, wrong, samples, uniform = 0, 0, [], []
     contestant = Contestant(stop, options={"stop": stop, "refresh": 0.1})
     for run in range(plan.runs):
         picks = torch.randint(plan.paths, (len(paths),), generator=shuffle).tolist()
         streams = [column[pick] for column, pick in zip(paths, picks, strict=True)]
-        trial = run_trial(
-            _paired(arms, streams), contestant, pulls=plan.stop_budget // batch, batch_size=batch, seed=run
-        )
+        pulls = plan.stop_budget // STOP_BATCH
+        trial = run_trial(_paired(arms, streams), contestant, pulls=pulls, batch_size=STOP_BATCH, seed=run)
         done = trial.result.status in ("won", "likely") and trial.result.stopped_by == "stop"
         stopped += done
         wrong += done and arms.gap(str(trial.result.best)) > 0.0
@@ -183,10 +187,10 @@ def blind_task(name: str, trial: int, plan: Plan) -> dict[str, Any] | None:
     }
 
 
-def _call(task: tuple[Any, ...]) -> tuple[str, dict[str, Any] | None, float]:
-    function, *arguments = task
+def _call(task: tuple[Any, ...]) -> tuple[str, str, int, Any, float]:
+    function, name, trial, plan = task
     start = time.process_time()
-    return function.__name__, function(*arguments), time.process_time() - start
+    return function.__name__, name, trial, function(name, trial, plan), time.process_time() - start
 
 
 # ---- all of it -------------------------------------------------------------------------------------------------------
@@ -202,43 +206,68 @@ def tasks(plan: Plan, only: Iterable[str] | None = None) -> list[tuple[Any, ...]
         else:
             todo += [(blind_task, name, t, plan) for t in range(plan.trials)]
         if name != "newcomers":
-            todo += [(stop_task, name, stop, plan) for stop in ("certified", "likely")]
+            todo.append((stop_task, name, 0, plan))
     return sorted(todo, key=lambda task: (task[1] not in LARGE, task[0] is not stop_task))
 
 
-def run(plan: Plan, only: Iterable[str] | None = None, processes: int = 2) -> dict[str, list[dict[str, Any]]]:
-    """Run the tasks in a few processes and collect what they return."""
-    results: dict[str, list[dict[str, Any]]] = {"regret_task": [], "stop_task": [], "blind_task": []}
+def run(plan: Plan, journal: Path, only: Iterable[str] | None = None, processes: int = 2) -> dict[str, list[Any]]:
+    """Run the tasks in a few processes; a journal lets an interrupted run go on where it was.
+
+    Args:
+        plan: how much is run.
+        journal: file with what was done so far; the caller removes it at the end.
+        only: names of scenarios, to run a part.
+        processes: number of processes, one thread each.
+    """
+    lines = [json.loads(line) for line in journal.read_text("utf-8").splitlines()] if journal.is_file() else []
+    lines = [line for line in lines if line["plan"] == repr(plan)]
+    done = {(line["kind"], line["name"], line["trial"]) for line in lines}
+    todo = [task for task in tasks(plan, only) if (task[0].__name__, task[1], task[2]) not in done]
     os.environ["OMP_NUM_THREADS"] = "1"
-    with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=8) as pool:
-        for kind, result, seconds in pool.imap_unordered(_call, tasks(plan, only)):
-            if result is not None:
-                results[kind].append({**result, "seconds": round(seconds, 1)})
-                print(f"  {kind:12s} {result['title']:20s} {seconds:7.1f} s", flush=True)
+    with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=8) as pool, journal.open("a") as file:
+        for kind, name, trial, result, seconds in pool.imap_unordered(_call, todo):
+            line = {"plan": repr(plan), "kind": kind, "name": name, "trial": trial, "result": result}
+            lines.append(line)
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            print(f"  {kind:12s} {name:12s} {trial:3d} {seconds:7.1f} s", flush=True)
+    return collect(lines)
+
+
+def collect(lines: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Sort the journal's lines into the results by kind, in the order of the scenarios."""
+    results: dict[str, list[Any]] = {"regret_task": [], "stop_task": [], "blind_task": []}
+    order = {name: i for i, name in enumerate(SCENARIOS)}
+    for line in sorted(lines, key=lambda line: (order[line["name"]], line["trial"])):
+        found = line["result"]
+        results[line["kind"]] += found if isinstance(found, list) else [found] if found is not None else []
     return results
 
 
-def main(full: bool, out: Path, only: Iterable[str] | None = None) -> None:
+def main(full: bool, out: Path, only: Iterable[str] | None = None, **changes: int) -> None:
     """Run the benchmark, print its tables and write them.
 
     Args:
         full: twenty trials in the paper's setting, which takes hours, rather than a few minutes' worth.
         out: folder for the tables, plots and raw numbers.
         only: names of scenarios, to run a part.
+        changes: fields of the plan that are to be different.
     """
     from benchmarks.engine_cost import measure
     from benchmarks.selection_report import draw, render
 
-    plan = FULL if full else SHORT
-    results: dict[str, Any] = run(plan, only)
+    plan = replace(FULL if full else SHORT, **changes)
+    out.mkdir(parents=True, exist_ok=True)
+    journal = out / "selection.partial.jsonl"
+    results: dict[str, Any] = run(plan, journal, only)
     results["cost"] = measure(full) if only is None else {}
     results["plan"] = plan.__dict__
     text = render(results)
     print(text)
-    out.mkdir(parents=True, exist_ok=True)
     (out / "selection.md").write_text(text, encoding="utf-8")
     (out / "selection.json").write_text(json.dumps(results, allow_nan=False), encoding="utf-8")
     draw(results, out / "selection_regret.png")
+    journal.unlink(missing_ok=True)
 
 
 def identification(entries: Sequence[dict[str, Any]], contestant: str, right: set[str]) -> int | None:

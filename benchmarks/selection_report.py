@@ -102,7 +102,7 @@ def _stopping(entries: Sequence[Mapping[str, Any]]) -> str:
     lines = [
         "## Stopping early",
         "",
-        f"delta = 0.05, batch 20, at most {budget} samples. {runs} runs per cell pair {paths} independent paths per "
+        f"delta = 0.05, batch 25, at most {budget} samples. {runs} runs per cell pair {paths} independent paths per "
         "arm anew, so an error rate of 0 means rare, not never.",
         "",
         "| scenario | rule | stopped | wrong | median samples | uniform evaluation would take |",
