@@ -68,7 +68,7 @@ class TestRun:
         make(policy="halving").run(progress=True)
         shown = capsys.readouterr()
         assert "samples per arm" in shown.out + shown.err
-        assert "best" in shown.err
+        assert "/500" in shown.err
         make(policy="halving").run(progress=False)
         assert capsys.readouterr() == ("", "")
 
