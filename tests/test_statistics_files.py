@@ -119,9 +119,8 @@ class SmallExtractor(FeatureExtractorBase):
         return (small_network(images),)
 
 
-def test_torch_fidelity_reads_ours_and_we_read_those_of_torch_fidelity(tmp_path, folder):
-    if "small-64" not in torch_fidelity.registry.FEATURE_EXTRACTORS_REGISTRY:
-        torch_fidelity.register_feature_extractor("small-64", SmallExtractor)
+def test_torch_fidelity_reads_ours_and_we_read_those_of_torch_fidelity(tmp_path, folder, monkeypatch):
+    monkeypatch.setitem(torch_fidelity.registry.FEATURE_EXTRACTORS_REGISTRY, "small-64", SmallExtractor)
     cache = tmp_path / "cache"
     cache.mkdir()
     rows = rows_of(folder)

@@ -64,7 +64,8 @@ class TestRun:
         selector.extend_budget(20)
         assert selector.run(progress=False).total_samples == 170
 
-    def test_progress_bar_and_plan_are_shown(self, capsys):
+    def test_progress_bar_and_plan_are_shown(self, capsys, monkeypatch):
+        monkeypatch.setenv("COLUMNS", "120")  # a bar on a narrow terminal leaves out its numbers
         make(policy="halving").run(progress=True)
         shown = capsys.readouterr()
         assert "samples per arm" in shown.out + shown.err
