@@ -16,6 +16,7 @@ from tm_bandit.simulation import (
     average_regret,
     bank_arm,
     class_bank,
+    compare,
     gaussian_arm,
     mean_and_error,
     optimal_pick_ratio,
@@ -156,6 +157,16 @@ def test_identification_is_the_first_moment_from_which_on_it_is_right():
 def test_mean_and_error():
     assert mean_and_error([2.0]) == (2.0, 0.0)
     assert mean_and_error([1.0, 2.0, 3.0]) == pytest.approx((2.0, 1 / math.sqrt(3)))
+
+
+def test_comparison_puts_contestants_side_by_side():
+    contestants = [Contestant("default"), Contestant("uniform", policy="uniform"), Contestant("naive", "naive")]
+    rows = compare(scenario(), contestants, pulls=60, trials=3)
+    assert [row["contestant"] for row in rows] == ["default", "uniform", "naive"]
+    assert rows[0]["regret"] < rows[1]["regret"] == pytest.approx(1.0)
+    assert rows[1]["regret_error"] == pytest.approx(0.0, abs=1e-12)
+    assert rows[0]["right"] == 1.0
+    assert rows[0]["pick_ratio"] > 0.7
 
 
 def test_a_contestants_policy_may_be_made_anew_for_each_run():

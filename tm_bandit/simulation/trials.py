@@ -165,3 +165,37 @@ def samples_to_identify(
             break
         answer = int(columns[0]["samples"][i])
     return answer
+
+
+def compare(
+    scenario: Scenario, contestants: Sequence[Contestant], *, pulls: int, trials: int = 20, batch_size: int = 5
+) -> list[dict[str, Any]]:
+    """Run several contestants many times side by side, each trial with the same samples for all of them.
+
+    Args:
+        scenario: the arms.
+        contestants: policies and bounds.
+        pulls: pulls of each run.
+        trials: runs of each contestant.
+        batch_size: samples per pull.
+
+    Returns:
+        One row per contestant: mean and standard error of the average regret, the optimal pick ratio, and the share of
+        runs whose recommendation was the best arm.
+    """
+    rows = []
+    for contestant in contestants:
+        runs = [
+            run_trial(scenario, contestant, pulls=pulls, batch_size=batch_size, seed=seed) for seed in range(trials)
+        ]
+        regret, error = mean_and_error([average_regret(run) for run in runs])
+        rows.append(
+            {
+                "contestant": contestant.name,
+                "regret": regret,
+                "regret_error": error,
+                "pick_ratio": statistics.fmean(optimal_pick_ratio(run) for run in runs),
+                "right": statistics.fmean(float(scenario.gap(str(run.result.best)) == 0.0) for run in runs),
+            }
+        )
+    return rows
