@@ -71,15 +71,15 @@ def _bounds(axes: Any, result: SelectionResult, truth: Mapping[str, float], colo
         if name == result.best:  # the intervals of all arms on top of each other would be a fog
             axes.fill_between(x, np.maximum(low, 0), high, color=colour, alpha=0.15, lw=0, step="post")
         axes.plot(x, middle, color=colour, lw=2.5 if name == result.best else 1.3, label=name if shown else None)
+        if shown:
+            axes.plot(x, np.maximum(low, 0), color=colour, lw=1, ls=":", drawstyle="steps-post")
         axes.plot(total, truth[name], marker="D", ms=5, color=colour, clip_on=truth[name] > height, zorder=5)
     axes.set_xlim(0, total)
     axes.set_ylim(0, height)
     axes.set_xlabel("samples drawn, all arms together")
     axes.set_ylabel("FID")
-    axes.set_title(
-        "debiased FID of every arm while the budget is spent, interval of the chosen one (diamonds: the truth)",
-        fontsize=11,
-    )
+    title = "debiased FID of every arm (dotted: lower bound; shaded: interval of the chosen one; diamonds: the truth)"
+    axes.set_title(title, fontsize=11)
     axes.legend(fontsize=8, ncols=5, frameon=False, loc="upper center")
     axes.spines[["top", "right"]].set_visible(False)
 

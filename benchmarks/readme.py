@@ -1,0 +1,85 @@
+"""Copies measured figures into the README: between its markers stands nothing that was typed by hand.
+
+``python -m benchmarks.readme`` fills in the README from ``benchmarks/results``; with the folder of a demo run as its
+argument it first takes over the figures and the picture of that run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+
+#: The parts of the benchmark that the README shows, and what each is about.
+PARTS = {
+    "selection": "Selection: regret, pick ratio, identification and stopping, all policies side by side",
+    "witness": "Witness bounds: coverage, tightness, the debiased FID, and what they cost",
+    "metrics": "Speed and memory of the metrics against torchmetrics and the authors' algorithm",
+    "callback": "What the callback costs in a training",
+}
+
+
+def demo(figures: dict) -> str:
+    """Put the figures of a demo run into words."""
+    f = figures
+    best = "the best of all"
+    if f["chosen_by_fid"] != f["best_by_fid"]:
+        best = f"the best one, `{f['best_by_fid']}`, has {f['best_fid']:.2f}"
+    need = f"and with {f['uniform_most']:,} samples still less often"
+    if f["uniform_need"]:
+        ratio = f["uniform_need"] / f["samples_fid"]
+        need = f"and needs {f['uniform_need']:,} samples, {ratio:.1f} times as many, to be right as often"
+    return (
+        f"The picture is what `make demo` draws: {f['arms']} checkpoints of a flow-matching model, raw and averaged, "
+        f"{f['samples_fid']:,} samples in all. It chose `{f['chosen_by_fid']}`, true FID {f['chosen_fid']:.2f} "
+        f"({best}; the last weights of the run have {f['last_fid']:.2f}). Repeated {f['repeats']} times with other "
+        f"samples, it is within {f['tolerance']:.0%} of the best FID in {f['bandit_share']:.0%} of the runs; "
+        f"uniform evaluation by the plain FID is in {f['uniform_share']:.0%} with as many samples, {need}. (The model "
+        "draws every digit equally often. That lowers the bias which `debiased()` expects of independent samples, so "
+        "the lines end below the truth.)"
+    )
+
+
+def results() -> str:
+    """Return the tables of all parts that were measured, each folded away under its title."""
+    texts = []
+    for name, title in PARTS.items():
+        found = [path for path in (RESULTS / f"{name}.md", RESULTS / "short" / f"{name}.md") if path.exists()]
+        if found:
+            table = re.sub(r"^#+ (.*)$", r"**\1**", found[0].read_text().strip(), flags=re.MULTILINE)
+            where = found[0].relative_to(ROOT).as_posix()
+            command = "make bench" if found[0].parent.name == "short" else "make bench-full"
+            head = f"<details><summary>{title}</summary>\n\nFrom [`{where}`]({where}), measured by `{command}`."
+            texts.append(f"{head}\n\n{table}\n\n</details>")
+    return "\n\n".join(texts) or "Nothing has been measured yet."
+
+
+def render(text: str) -> str:
+    """Return the README with fresh figures between its markers."""
+    sections = {"results": results()}
+    if (RESULTS / "demo.json").exists():
+        sections["demo"] = demo(json.loads((RESULTS / "demo.json").read_text()))
+    for name, body in sections.items():
+        fresh = f"<!-- {name}:begin -->\n{body}\n<!-- {name}:end -->"
+        text = re.sub(rf"<!-- {name}:begin -->.*?<!-- {name}:end -->", lambda _, new=fresh: new, text, flags=re.DOTALL)
+    return text
+
+
+def main() -> None:
+    """Fill in the README."""
+    if len(sys.argv) > 1:
+        made = Path(sys.argv[1])
+        RESULTS.mkdir(exist_ok=True)
+        shutil.copy(made / "figures.json", RESULTS / "demo.json")
+        shutil.copy(made / "demo.png", ROOT / "docs" / "images" / "demo.png")
+    readme = ROOT / "README.md"
+    readme.write_text(render(readme.read_text()))
+
+
+if __name__ == "__main__":
+    main()
