@@ -39,9 +39,7 @@ def demo(figures: dict) -> str:
         f"{f['samples_fid']:,} samples in all. It chose `{f['chosen_by_fid']}`, true FID {f['chosen_fid']:.2f} "
         f"({best}; the last weights of the run have {f['last_fid']:.2f}). Repeated {f['repeats']} times with other "
         f"samples, it is within {f['tolerance']:.0%} of the best FID in {f['bandit_share']:.0%} of the runs; "
-        f"uniform evaluation by the plain FID is in {f['uniform_share']:.0%} with as many samples, {need}. (The model "
-        "draws every digit equally often. That lowers the bias which `debiased()` expects of independent samples, so "
-        "the lines end below the truth.)"
+        f"uniform evaluation by the plain FID is in {f['uniform_share']:.0%} with as many samples, {need}."
     )
 
 

@@ -115,7 +115,6 @@ def train(
     common: dict[str, Any] = {
         "budget": scale.budget,
         "batch_size": scale.batch_size,
-        "chunk_size": scale.batch_size,
         "max_arms": arms,
         "seed": seed,
     }

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from tm_bandit import ModelSelector, OptimisticFID, ReferenceStatistics
-from tm_bandit.demo.digits import NUM_CLASSES
 
 #: An arm counts as right if its FID is at most this much worse than the best; the truth itself has an error of 4 %.
 TOLERANCE = 0.1
@@ -133,11 +132,7 @@ def uniform_need(
 
 
 def _resample(rows: Tensor) -> Callable[[int, torch.Generator], Tensor]:
-    """Draw rows with replacement in runs of ten, because the model draws each digit once in a run."""
-    runs = rows[: len(rows) // NUM_CLASSES * NUM_CLASSES].reshape(-1, NUM_CLASSES, rows.shape[1])
-
     def draw(num_samples: int, generator: torch.Generator) -> Tensor:
-        chosen = torch.randint(len(runs), (num_samples // NUM_CLASSES + 1,), generator=generator)
-        return runs[chosen].flatten(0, 1)[:num_samples]
+        return rows[torch.randint(len(rows), (num_samples,), generator=generator)]
 
     return draw
