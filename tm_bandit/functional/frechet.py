@@ -20,6 +20,8 @@ from tm_bandit._exceptions import InputError
 #: How much larger noise above zero may be than the noise that shows itself below zero.
 _NOISE_FACTOR = 8.0
 
+#: Up to this size the threads of scipy's LAPACK wait longer for each other than they work.
+_FEW = 256
 #: Up to this size a full eigenvalue call is as cheap as a few Lanczos steps.
 _DENSE_LIMIT = 128
 
@@ -156,7 +158,7 @@ def symmetric_eigenvalues(matrix: Tensor) -> Tensor:
     Args:
         matrix: symmetric, finite, shape ``(n, n)``.
     """
-    if matrix.device.type != "cpu":
+    if matrix.device.type != "cpu" or matrix.shape[0] <= _FEW:
         values: Tensor = torch.linalg.eigvalsh(matrix)
         return values
     # scipy's LAPACK takes half of torch's time for a thousand rows on AMD processors, and the same at both ends.

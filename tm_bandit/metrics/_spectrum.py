@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tm_bandit._device import as_float64
+from tm_bandit._device import as_float64, one_thread
 from tm_bandit._exceptions import NotReadyError
 from tm_bandit.functional.fd_bounds import CovarianceNorms
 from tm_bandit.functional.frechet import centred_gram, largest_eigenvalue, sqrt_trace
@@ -20,6 +21,9 @@ _GROWTH = 1.125
 
 #: Rows that are converted to float64 at a time, so that no second copy of all rows ever exists.
 _BLOCK = 1024
+
+#: Up to this many new rows a pull is too little work for more than one thread.
+_FEW_ROWS = 64
 
 
 def shifted_blocks(rows: Sequence[Tensor], center: Tensor) -> Iterator[Tensor]:
@@ -178,6 +182,10 @@ class SampleSpectrum:
         if not new:
             return
         self._drop_results()
+        with one_thread() if sum(batch.shape[0] for batch in new) <= _FEW_ROWS else nullcontext():
+            self._add(new)
+
+    def _add(self, new: list[Tensor]) -> None:
         old = list(self._rows)
         for block in shifted_blocks(new, self.reference.mean):
             mean = block.mean(dim=0)
@@ -217,7 +225,8 @@ class SampleSpectrum:
         """Trace of the square root of scatter times reference covariance."""
         if self._root_trace is None:
             if self._gram is not None:
-                self._root_trace = sqrt_trace(self._gram.weighted, zero_directions=1)
+                with one_thread():
+                    self._root_trace = sqrt_trace(self._gram.weighted, zero_directions=1)
             else:
                 self._root_trace = sqrt_trace(self._rotated_scatter())
         return self._root_trace
@@ -230,8 +239,10 @@ class SampleSpectrum:
         """
         if self._norms is None:
             # The nonzero eigenvalues of a scatter matrix and of the Gram matrix of the centred rows are the same.
-            matrix = self._gram.plain if self._gram is not None and self._with_norms else self.scatter()
-            self._norms = float(torch.linalg.matrix_norm(matrix)), max(largest_eigenvalue(matrix), 0.0)
+            gram = self._gram if self._with_norms else None
+            with one_thread() if gram is not None else nullcontext():
+                matrix = gram.plain if gram is not None else self.scatter()
+                self._norms = float(torch.linalg.matrix_norm(matrix)), max(largest_eigenvalue(matrix), 0.0)
         frobenius, spectral = self._norms
         return CovarianceNorms(float(self.trace) / divisor, frobenius / divisor, spectral / divisor)
 
