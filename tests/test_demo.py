@@ -66,7 +66,7 @@ def test_uniform_need_finds_the_smallest_size_that_stays_right(arms):
     assert truth.right("near", truths)
     assert not truth.right("far", truths)
     assert truth.uniform_share(truths, reference, each=100, repeats=5) == 1.0
-    assert truth.bandit_share(truths, reference, budget=200, batch_size=10, repeats=3) == 1.0
+    assert truth.bandit_share(truths, reference, budget=200, batch_size=10, burn_in=20, repeats=3) == 1.0
     assert truth.uniform_need(truths, reference, share=1.0, repeats=3, sizes=[50, 100]) == 100
     assert truth.uniform_need(truths, reference, share=1.1, repeats=3, sizes=[50, 100]) is None
 

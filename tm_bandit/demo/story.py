@@ -40,15 +40,17 @@ class Scale:
         every: epochs between validations.
         budget: samples per validation and metric.
         batch_size: samples per pull.
+        burn_in: samples that every newcomer gets, so that an unlucky first batch does not shut it out.
         truth: samples per arm for the check.
         repeats: of the comparison with uniform evaluation.
     """
 
     classifier_steps: int = 600
-    epochs: int = 270
-    every: int = 30
-    budget: int = 800
+    epochs: int = 280
+    every: int = 40
+    budget: int = 1_200
     batch_size: int = 20
+    burn_in: int = 100
     truth: int = 8_000
     repeats: int = 10
 
@@ -61,7 +63,7 @@ class Choice(NamedTuple):
 
 
 FULL = Scale()
-FAST = Scale(classifier_steps=60, epochs=4, every=2, budget=80, batch_size=10, truth=400, repeats=2)
+FAST = Scale(classifier_steps=60, epochs=4, every=2, budget=80, batch_size=10, burn_in=20, truth=400, repeats=2)
 
 
 def run(out: Path, seed: int = 0, scale: Scale = FULL, as_json: bool = False) -> dict[str, Any]:
@@ -115,6 +117,8 @@ def train(
     common: dict[str, Any] = {
         "budget": scale.budget,
         "batch_size": scale.batch_size,
+        "burn_in": scale.burn_in,
+        "goal": "identify",
         "max_arms": arms,
         "seed": seed,
     }
@@ -136,7 +140,7 @@ def train(
             enable_model_summary=False,
             num_sanity_val_steps=0,
         )
-        trainer.fit(DigitFlow(lr=3e-3, cycle=600), data)
+        trainer.fit(DigitFlow(lr=3e-3, cycle=800), data)
     choices = [Choice(c.result, Path(c.best_model_path)) for c in callbacks if c.result is not None]
     return choices[0], choices[1]
 
@@ -163,7 +167,7 @@ def compare(
 ) -> dict[str, Any]:
     """Measure how the selection did, and what uniform evaluation needs to be right as often."""
     spent, arms = fid.total_samples, len(truths)
-    share = check.bandit_share(truths, reference, spent, scale.batch_size, scale.repeats)
+    share = check.bandit_share(truths, reference, spent, scale.batch_size, scale.burn_in, scale.repeats)
     sizes = [50 * 2**k for k in range(8) if 50 * 2**k <= scale.truth / 2]
     best = min(truths, key=lambda name: truths[name].fid)
     best_is = max(truths, key=lambda name: truths[name].inception_score)

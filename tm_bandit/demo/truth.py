@@ -90,7 +90,12 @@ def uniform_share(truths: Mapping[str, Truth], reference: ReferenceStatistics, e
 
 
 def bandit_share(
-    truths: Mapping[str, Truth], reference: ReferenceStatistics, budget: int, batch_size: int, repeats: int
+    truths: Mapping[str, Truth],
+    reference: ReferenceStatistics,
+    budget: int,
+    batch_size: int,
+    burn_in: int,
+    repeats: int,
 ) -> float:
     """How often the bandit is right with a total of ``budget`` samples: other samples each time, same arms."""
     hits = 0
@@ -101,6 +106,8 @@ def bandit_share(
             samples="features",
             batch_size=batch_size,
             budget=budget,
+            burn_in=burn_in,
+            goal="identify",
             seed=seed,
         )
         hits += right(str(selector.run(progress=False).best), truths)
