@@ -16,7 +16,7 @@ from tm_bandit.selection.verdict import (
     contenders,
     judge,
     likely_worse,
-    mixture_width,
+    race_margin,
     recommend,
     uniform_cost,
 )
@@ -41,9 +41,9 @@ def test_central_value_falls_back():
 
 
 def test_width_grows_with_arms_and_certainty():
-    assert mixture_width(1000, 5, 0.05) < mixture_width(1000, 10, 0.05) < mixture_width(1000, 10, 0.01)
+    assert race_margin(1000, 5, 0.05) < race_margin(1000, 10, 0.05) < race_margin(1000, 10, 0.01)
     # At n = 1000 with one arm: sqrt(1.1 * (2 ln 20 + ln 11)).
-    assert mixture_width(1000, 1, 0.05) == pytest.approx(math.sqrt(1.1 * (2 * math.log(20) + math.log(11))))
+    assert race_margin(1000, 1, 0.05) == pytest.approx(math.sqrt(1.1 * (2 * math.log(20) + math.log(11))))
 
 
 class TestCertified:
@@ -71,7 +71,7 @@ class TestCertified:
 class TestLikely:
     def test_both_the_witness_and_the_plug_in_must_differ(self):
         leader = arm("a", w=1.0, p=2.0)
-        width = mixture_width(100, 2, 0.05) * math.hypot(0.1, 0.1)
+        width = race_margin(100, 2, 0.05) * math.hypot(0.1, 0.1)
         far, near = 1.01 * width, 0.99 * width
         kwargs = {"num_arms": 2, "delta": 0.05}
         assert likely_worse(arm("b", w=1 + far, p=2 + far), leader, **kwargs)

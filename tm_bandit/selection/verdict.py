@@ -55,7 +55,7 @@ def central(arm: ArmStats) -> float:
     return arm.estimate if math.isnan(middle) else middle
 
 
-def mixture_width(n: int, num_arms: int, delta: float) -> float:
+def race_margin(n: int, num_arms: int, delta: float) -> float:
     r"""Return the number of standard errors of a normal-mixture confidence sequence over ``num_arms`` arms.
 
     .. math:: z_n = \sqrt{\tfrac{n + r}{n} \left(2 \ln \tfrac{G}{\delta} + \ln \tfrac{n + r}{r}\right)}, \quad r = 100
@@ -66,7 +66,7 @@ def mixture_width(n: int, num_arms: int, delta: float) -> float:
         delta: failure probability of all arms together.
 
     Example:
-        >>> round(mixture_width(1000, 5, 0.05), 2)
+        >>> round(race_margin(1000, 5, 0.05), 2)
         3.57
     """
     ratio = (n + 100.0) / 100.0
@@ -159,7 +159,7 @@ def likely_worse(rival: ArmStats, leader: ArmStats, *, num_arms: int, delta: flo
     """
     if not (rival.stderr > 0.0 and leader.stderr > 0.0):
         return False
-    width = mixture_width(leader.num_samples, num_arms, delta) * math.hypot(rival.stderr, leader.stderr) - epsilon
+    width = race_margin(leader.num_samples, num_arms, delta) * math.hypot(rival.stderr, leader.stderr) - epsilon
     return rival.witness - leader.witness > width and rival.estimate - leader.estimate > width
 
 
