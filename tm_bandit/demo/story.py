@@ -220,7 +220,8 @@ def tell(figures: dict[str, Any], truths: dict[str, check.Truth]) -> str:
         f"     The best is {f['best_by_is']} with {f['best_is']:.3f}.",
         "",
         f"The selection by FID drew {f['samples_fid']:,} samples for {f['arms']} arms. Repeated {f['repeats']} times "
-        f"with other samples,",
+        "after training, with all arms",
+        "at hand and as many samples,",
         f"it picks an arm within {f['tolerance']:.0%} of the best FID in {f['bandit_share']:.0%} of the runs.",
         f"Uniform evaluation by the plain FID does so in {f['uniform_share']:.0%} of the runs with as many samples,",
         need,
