@@ -53,7 +53,8 @@ def results() -> str:
         if found:
             table = re.sub(r"^#+ (.*)$", r"**\1**", found[0].read_text().strip(), flags=re.MULTILINE)
             where = found[0].relative_to(ROOT).as_posix()
-            command = "make bench" if found[0].parent.name == "short" else "make bench-full"
+            reduced = found[0].parent.name == "short" or "reduced run" in table
+            command = "make bench" if reduced else "make bench-full"
             head = f"<details><summary>{title}</summary>\n\nFrom [`{where}`]({where}), measured by `{command}`."
             texts.append(f"{head}\n\n{table}\n\n</details>")
     return "\n\n".join(texts) or "Nothing has been measured yet."
