@@ -160,14 +160,11 @@ def class_dropping() -> Scenario:
     return Scenario("IS class dropping", arms, is_metric, higher_is_better=True)
 
 
-def peakedness() -> Scenario:
+def peakedness(title: str = "IS peakedness", sharpness: tuple[float, ...] = (9.0, 8.0, 7.0, 6.5, 6.0)) -> Scenario:
     """Inception Score of all classes, with classifiers' answers that are more or less sure."""
     generator = torch.Generator().manual_seed(8)
-    arms = [
-        probability_arm(f"sharpness {s:g}", class_bank(range(100), 100, s, 4000, generator))
-        for s in (9.0, 8.0, 7.0, 6.5, 6.0)
-    ]
-    return Scenario("IS peakedness", arms, is_metric, higher_is_better=True)
+    arms = [probability_arm(f"sharpness {s:g}", class_bank(range(100), 100, s, 4000, generator)) for s in sharpness]
+    return Scenario(title, arms, is_metric, higher_is_better=True)
 
 
 def data_folder() -> Path | None:
@@ -224,6 +221,7 @@ SCENARIOS: dict[str, Callable[[], Scenario | None]] = {
     "blind2": blind_spot_steep,
     "is-dropping": class_dropping,
     "is-peaked": peakedness,
+    "is-peaked-close": lambda: peakedness("IS peakedness, close", (9.0, 8.8, 8.5, 8.0, 7.0)),
     "is-real": real_probabilities,
 }
 

@@ -10,8 +10,8 @@ from typing import Literal
 from tm_bandit._exceptions import InputError
 from tm_bandit.policies.base import ArmStats, Policy, lowest
 
-#: The exploration factor by goal. This one, the widths and the exponent below were chosen over all benchmark scenarios
-#: at once; none of them is critical.
+#: The exploration factor by goal. The widths and the exponent below were chosen on the benchmark's scenarios taken
+#: together; too small a width of the debiased estimate locks a good arm out among twenty close ones.
 _EXPLORATION = {"regret": 1.0, "identify": 2.0}
 #: Width of the witness mean, which is optimistic in itself, and of the debiased estimate, which is not.
 _WITNESS_WIDTH, _DEBIASED_WIDTH = 0.05, 0.6
