@@ -55,7 +55,7 @@ def results() -> str:
             where = found[0].relative_to(ROOT).as_posix()
             reduced = found[0].parent.name == "short" or "reduced run" in table
             command = "make bench" if reduced else "make bench-full"
-            head = f"<details><summary>{title}</summary>\n\nFrom [`{where}`]({where}), measured by `{command}`."
+            head = f"<details><summary>{title}</summary>\n\nFrom [`{where}`]({where}); `{command}` measures it anew."
             texts.append(f"{head}\n\n{table}\n\n</details>")
     return "\n\n".join(texts) or "Nothing has been measured yet."
 
