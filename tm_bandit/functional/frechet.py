@@ -12,7 +12,8 @@ import math
 import numpy as np
 import scipy.linalg
 import torch
-from scipy.sparse.linalg import ArpackError, eigsh
+from scipy.linalg import blas
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from torch import Tensor
 
 from tm_bandit._exceptions import InputError
@@ -175,9 +176,12 @@ def largest_eigenvalue(matrix: Tensor) -> float:
     size = matrix.shape[0]
     if size > _DENSE_LIMIT and matrix.device.type == "cpu":
         # A fixed start: the value must be a function of the matrix alone. Random signs are not orthogonal to anything.
+        # The products stay in scipy's BLAS: its threads and those of numpy's would wait in each other's way.
+        columns = matrix.contiguous().numpy().T
+        operator = LinearOperator(columns.shape, lambda vector: blas.dgemv(1.0, columns, vector), dtype=columns.dtype)
         start = np.random.default_rng(0).choice(np.array([-1.0, 1.0]), size=size)
         try:
-            return float(eigsh(matrix.numpy(), k=1, which="LA", v0=start, tol=1e-10, return_eigenvectors=False)[0])
+            return float(eigsh(operator, k=1, which="LA", v0=start, tol=1e-10, return_eigenvectors=False)[0])
         except ArpackError:
             pass
     return float(symmetric_eigenvalues(matrix)[-1])
