@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -94,8 +95,9 @@ class WitnessRowMetric(RowMetric):
         self.fitting = fitting
         self.max_rows = max_rows
 
+    @abstractmethod
     def _plug_in(self, unbiased: bool) -> float:
-        raise NotImplementedError
+        """Return the plug-in estimate, with ``n - 1`` or ``n`` in the covariance."""
 
     def _ready_reference(self) -> ReferenceStatistics:
         """Return the reference if there is one, samples are enough and both fit together; else raise."""
