@@ -21,7 +21,7 @@ def engine_cost(num_arms: int = 20, pulls: int = 1000) -> float:
         def __init__(self, level: float) -> None:
             self.level = level
 
-        def at(self, pull: int) -> dict[str, float]:
+        def at(self, pull: int, bound: str) -> dict[str, float]:
             width = 3.0 / (pull + 1) ** 0.5
             level = self.level
             return {

@@ -1,10 +1,11 @@
 # ruff: noqa: D102 - the methods of the replaying metric are those of the real one
 """Each arm's numbers are computed once and shared by all policies that look at them.
 
-The selector seeds samples by (seed, arm, draw), so two policies that use the same bound see the same numbers of
-the same arm after the same number of pulls. A stream computes them with the real metric, as far as anybody asks; the
-selector then runs on a metric that looks them up. Nothing is approximated by that; what is held between refreshes is
-held in the selector as well.
+The selector seeds samples by (seed, arm, draw), so two policies see the same samples of the same arm after the same
+number of pulls. A stream computes the numbers with the real metric, as far as anybody asks; the selector then runs on a
+metric that looks them up. Nothing is approximated by that; what is held between refreshes is held in the selector too.
+The bounds of the baselines subtract a bonus from one and the same estimate, so they share a stream, and only what the
+baselines look at is computed.
 """
 
 from __future__ import annotations
@@ -20,36 +21,43 @@ from tm_bandit.selection.sampling import stable_seed
 from tm_bandit.selection.setup import arm_delta, arm_metric
 from tm_bandit.simulation import Scenario, SimulatedArm
 
-#: What a policy may want fresh at every pull, by bound; the rest is refreshed when the sample count has grown.
-FRESH = {
-    "witness": ("witness", "stderr", "optimistic"),
-    "authors": ("optimistic", "estimate"),
-    "naive": ("optimistic",),
-    "paper": ("optimistic",),
-    "none": ("estimate",),
+#: The bounds whose numbers come from one stream, and what of these numbers is needed.
+FAMILIES: dict[tuple[str, ...], Sequence[str]] = {
+    ("witness",): LOSS_FIELDS,
+    ("authors", "naive"): ("estimate", "optimistic"),
 }
 
 
+def family(bound: str) -> tuple[str, ...]:
+    """Return the bounds that share their stream with a bound."""
+    return next(bounds for bounds in FAMILIES if bound in bounds)
+
+
 class Stream:
-    """The numbers of one arm after each pull."""
+    """The numbers of one arm after each pull, by bound."""
 
     def __init__(self, scenario: Scenario, arm: SimulatedArm, position: int, bound: str, seed: int, **how) -> None:
-        template = scenario.metric(bound)
+        self.bounds = family(bound)
+        template = scenario.metric(self.bounds[0])
         initial = len(scenario.arms) - sum(pull > 0 for pull in scenario.joins.values())
         self.metric = arm_metric(template, arm_delta(template, initial, position + 1), None)
         self.arm, self.seed = arm, seed
         self.batch_size: int = how["batch_size"]
         self.growth: float = 1.0 + how["refresh"]
-        fresh = FRESH[bound] if how["always"] or bound == "witness" else ()
-        self.fresh = (*fresh, "estimate") if scenario.higher_is_better and bound == "witness" else fresh
-        self.records: list[dict[str, float]] = [dict.fromkeys(LOSS_FIELDS, math.nan)]
+        self.fields = FAMILIES[self.bounds]
+        if self.bounds == ("witness",):
+            self.fresh: Sequence[str] = ("witness", "stderr", "optimistic")
+        else:
+            self.fresh = self.fields if how["always"] else ()
+        unknown = dict.fromkeys(LOSS_FIELDS, math.nan)
+        self.records: list[dict[str, dict[str, float]]] = [dict.fromkeys(self.bounds, unknown)]
         self.next_refresh = 1
 
-    def at(self, pull: int) -> dict[str, float]:
-        """Return all numbers after a pull; the dear ones may be as old as the last refresh."""
+    def at(self, pull: int, bound: str) -> dict[str, float]:
+        """Return all numbers of a bound after a pull; the dear ones may be as old as the last refresh."""
         while len(self.records) <= pull:
             self._pull()
-        return self.records[pull]
+        return self.records[pull][bound]
 
     def _pull(self) -> None:
         pull = len(self.records)
@@ -58,9 +66,17 @@ class Stream:
         due = pull >= self.next_refresh
         if due:
             self.next_refresh = max(pull + 1, math.ceil(self.growth * pull))
-        fields: Sequence[str] = LOSS_FIELDS if due else self.fresh
-        fresh = self.metric.losses(fields) if fields and pull * self.batch_size >= 2 else {}
-        self.records.append({**self.records[-1], **fresh})
+        enough = pull * self.batch_size >= self.metric.min_samples
+        fields = (self.fields if due else self.fresh) if enough else ()
+        last = self.records[-1]
+        self.records.append({bound: {**last[bound], **self._losses(fields, bound)} for bound in self.bounds})
+
+    def _losses(self, fields: Sequence[str], bound: str) -> dict[str, float]:
+        if not fields:
+            return {}
+        # The samples, and all that is derived from them, are the same for every bound of the family.
+        self.metric.bound = bound
+        return self.metric.losses(fields)
 
 
 class Replay(OptimisticMetric):
@@ -96,7 +112,7 @@ class Replay(OptimisticMetric):
         return self.bounds().lower
 
     def _now(self) -> dict[str, float]:
-        return self.streams[self.index].at(int(self.pulls))
+        return self.streams[self.index].at(int(self.pulls), self.bound)
 
     def estimate(self) -> Tensor:
         return torch.tensor(self._now()["estimate"])
@@ -143,16 +159,17 @@ def replayed(scenario: Scenario, seed: int, *, batch_size: int = 5, refresh: flo
         seed: seed of the trial; the selector must be given the same.
         batch_size: samples per pull.
         refresh: growth of the sample count after which the dear numbers are refreshed.
-        always: refresh what the baselines need at every pull (small dimensions).
+        always: compute what the baselines need at every pull (small dimensions), not only at a refresh.
     """
-    streams: dict[str, list[Stream]] = {}
+    streams: dict[tuple[str, ...], list[Stream]] = {}
     how = {"batch_size": batch_size, "refresh": refresh, "always": always}
 
     def metric(bound: str) -> Replay:
-        if bound not in streams:
-            streams[bound] = [Stream(scenario, arm, i, bound, seed, **how) for i, arm in enumerate(scenario.arms)]
+        key = family(bound)
+        if key not in streams:
+            streams[key] = [Stream(scenario, arm, i, bound, seed, **how) for i, arm in enumerate(scenario.arms)]
         kind = ReplayUp if scenario.higher_is_better else Replay
-        return kind(streams[bound], scenario.metric(bound))
+        return kind(streams[key], scenario.metric(bound))
 
     def sampler(index: int):
         return lambda num_samples: torch.full((num_samples, 1), float(index))

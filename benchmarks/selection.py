@@ -2,10 +2,12 @@
 
 Every number comes from :class:`tm_bandit.ModelSelector` itself. Above 256 dimensions the plug-in estimate, which the
 baselines need at every pull, is held until the arm's sample count has grown by the refresh factor; the tables say so.
+Tasks come in rounds, one trial of every scenario after the other, so a run that is cut short is even.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import multiprocessing
@@ -13,7 +15,7 @@ import os
 import statistics
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +70,23 @@ LARGE = ("imagenet", "cifar10", "ffhq", "real")
 
 @dataclass(frozen=True)
 class Plan:
-    """How much of everything is run."""
+    """How much of everything is run.
+
+    Args:
+        trials: rounds, of which each has one trial of every scenario and one block of its stopping runs.
+        pulls: pulls of a trial.
+        large_trials: rounds in which the large scenarios take part.
+        large_pulls: their pulls.
+        refresh: growth of the sample count after which held numbers are computed again.
+        large_refresh: the same in the large scenarios.
+        runs: stopping runs of a block.
+        paths: independent paths per arm that the runs of a block pair anew.
+        large_paths: the same in the large scenarios.
+        stop_budget: samples of a stopping run.
+        blind_pulls: pulls on the blind-spot arms.
+        contestants: names of the policies.
+        first_seed: seed of the first trial; those below 1,000 served to choose the default policy's constants.
+    """
 
     trials: int
     pulls: int
@@ -78,74 +96,73 @@ class Plan:
     large_refresh: float
     runs: int
     paths: int
+    large_paths: int
     stop_budget: int
     blind_pulls: int
     contestants: tuple[str, ...]
+    first_seed: int = 1000
 
 
-FULL = Plan(20, 1000, 20, 1000, 0.05, 0.05, 200, 12, 15_000, 2500, tuple(c.name for c in CONTESTANTS))
-SHORT = Plan(2, 400, 1, 300, 0.1, 0.2, 20, 2, 3000, 500, QUICK)
+FULL = Plan(20, 1000, 20, 1000, 0.05, 0.1, 10, 4, 2, 15_000, 2500, tuple(c.name for c in CONTESTANTS))
+SHORT = Plan(2, 400, 1, 300, 0.1, 0.2, 10, 1, 1, 3000, 500, QUICK)
 
 
 # ---- one task per process --------------------------------------------------------------------------------------------
 
 
 def regret_task(name: str, trial: int, plan: Plan) -> dict[str, Any] | None:
-    """Run all contestants on one trial of one scenario; those with the same bound share the arms' numbers."""
-    torch.set_num_threads(1)
+    """Run all contestants on one trial of one scenario; they share the arms' samples and numbers."""
     arms = scenario(name)
     if arms is None:
         return None
     large = name in LARGE
-    pulls = plan.large_pulls if large else plan.pulls
-    refresh = plan.large_refresh if large else plan.refresh
-    shared = replayed(arms, stable_seed("trial", trial), batch_size=BATCH, refresh=refresh, always=not large)
-    chosen = [c for c in CONTESTANTS if c.name in plan.contestants]
+    pulls, refresh = (plan.large_pulls, plan.large_refresh) if large else (plan.pulls, plan.refresh)
+    seed = plan.first_seed + trial
+    shared = replayed(arms, stable_seed("trial", seed), batch_size=BATCH, refresh=refresh, always=not large)
     rows = {}
-    for contestant in chosen:
-        options = {**contestant.options, "refresh": refresh}
-        how = Contestant(contestant.name, contestant.bound, contestant.policy, contestant.burn_in, options)
-        rows[contestant.name] = _digest(run_trial(shared, how, pulls=pulls, batch_size=BATCH, seed=trial))
+    for contestant in CONTESTANTS:
+        if contestant.name in plan.contestants and (contestant.name in QUICK or not large):
+            how = replace(contestant, options={**contestant.options, "refresh": refresh})
+            rows[contestant.name] = _digest(run_trial(shared, how, pulls=pulls, batch_size=BATCH, seed=seed))
     return {"scenario": name, "title": arms.name, "pulls": pulls, "contestants": rows}
 
 
 def _digest(trial: Trial) -> dict[str, Any]:
-    marks = [p for p in range(10, len(trial.choices) + 1) if p % 10 == 0]
+    marks = range(10, len(trial.choices) + 1, 10)
+    best = trial.result.history["best"]
     return {
         "regret": [average_regret(trial, p) for p in marks],
         "ratio": [optimal_pick_ratio(trial, p) for p in marks],
-        "best": [trial.result.history["best"][p - 1] for p in marks],
-        "late_ratio": statistics.fmean(float(hit) for hit in trial.optimal[-len(trial.optimal) * 3 // 10 :]),
+        # The recommendation, each time that it changes, with the pull from which on it is given.
+        "best": [[p, name] for p, name in enumerate(best, 1) if p == 1 or name != best[p - 2]],
     }
 
 
-def stop_task(name: str, trial: int, plan: Plan) -> list[dict[str, Any]] | None:
-    """Run both stop rules many times; each run pairs the arms' independent paths anew."""
-    torch.set_num_threads(1)
+def stop_task(name: str, block: int, plan: Plan) -> list[dict[str, Any]] | None:
+    """Run both stop rules several times; each run pairs the arms' independent paths anew."""
     arms = scenario(name)
     if arms is None:
         return None
     how = {"batch_size": STOP_BATCH, "refresh": 0.1, "always": False}
+    count = plan.large_paths if name in LARGE else plan.paths
     paths = [
-        [Stream(arms, arm, i, "witness", stable_seed("path", p), **how) for p in range(plan.paths)]
+        [Stream(arms, arm, i, "witness", stable_seed("path", block, p), **how) for p in range(count)]
         for i, arm in enumerate(arms.arms)
     ]
-    return [_stop_runs(name, arms, paths, stop, plan) for stop in ("certified", "likely")]
+    return [_stop_runs(name, arms, paths, stop, block, plan) for stop in ("certified", "likely")]
 
 
-def _stop_runs(name: str, arms, paths, stop: str, plan: Plan) -> dict[str, Any]:
-    shuffle = torch.Generator().manual_seed(0)
-    stopped, wrong, samples, uniform = 0, 0, [], []
+def _stop_runs(name: str, arms, paths, stop: str, block: int, plan: Plan) -> dict[str, Any]:
+    shuffle = torch.Generator().manual_seed(block)
+    wrong, samples, uniform = 0, [], []
     contestant = Contestant(stop, options={"stop": stop, "refresh": 0.1})
+    pulls = plan.stop_budget // STOP_BATCH
     for run in range(plan.runs):
-        picks = torch.randint(plan.paths, (len(paths),), generator=shuffle).tolist()
+        picks = torch.randint(len(paths[0]), (len(paths),), generator=shuffle).tolist()
         streams = [column[pick] for column, pick in zip(paths, picks, strict=True)]
-        pulls = plan.stop_budget // STOP_BATCH
         trial = run_trial(_paired(arms, streams), contestant, pulls=pulls, batch_size=STOP_BATCH, seed=run)
-        done = trial.result.status in ("won", "likely") and trial.result.stopped_by == "stop"
-        stopped += done
-        wrong += done and arms.gap(str(trial.result.best)) > 0.0
-        if done:
+        if trial.result.stopped_by == "stop":
+            wrong += arms.gap(str(trial.result.best)) > 0.0
             samples.append(trial.result.total_samples)
             uniform.append(trial.result.uniform_cost)
     return {
@@ -153,12 +170,10 @@ def _stop_runs(name: str, arms, paths, stop: str, plan: Plan) -> dict[str, Any]:
         "title": arms.name,
         "stop": stop,
         "runs": plan.runs,
-        "paths": plan.paths,
-        "stopped": stopped,
+        "paths": len(paths[0]),
         "wrong": wrong,
-        "samples": statistics.median(samples) if samples else None,
-        "uniform": statistics.median(uniform) if uniform else None,
-        "budget": plan.stop_budget,
+        "samples": samples,
+        "uniform": uniform,
     }
 
 
@@ -171,12 +186,12 @@ def _paired(arms, streams):
 
 def blind_task(name: str, trial: int, plan: Plan) -> dict[str, Any] | None:
     """Run the default policy for long on arms that are bad only through rotation."""
-    torch.set_num_threads(1)
     arms = scenario(name)
     assert arms is not None
-    shared = replayed(arms, stable_seed("trial", trial), batch_size=BATCH, refresh=0.1)
+    seed = plan.first_seed + trial
+    shared = replayed(arms, stable_seed("trial", seed), batch_size=BATCH, refresh=0.1)
     contestant = Contestant("default", options={"refresh": 0.1})
-    trial_run = run_trial(shared, contestant, pulls=plan.blind_pulls, batch_size=BATCH, seed=trial)
+    trial_run = run_trial(shared, contestant, pulls=plan.blind_pulls, batch_size=BATCH, seed=seed)
     tail = trial_run.optimal[-len(trial_run.optimal) // 5 :]
     return {
         "scenario": name,
@@ -188,6 +203,7 @@ def blind_task(name: str, trial: int, plan: Plan) -> dict[str, Any] | None:
 
 
 def _call(task: tuple[Any, ...]) -> tuple[str, str, int, Any, float]:
+    torch.set_num_threads(1)
     function, name, trial, plan = task
     start = time.process_time()
     return function.__name__, name, trial, function(name, trial, plan), time.process_time() - start
@@ -197,20 +213,26 @@ def _call(task: tuple[Any, ...]) -> tuple[str, str, int, Any, float]:
 
 
 def tasks(plan: Plan, only: Iterable[str] | None = None) -> list[tuple[Any, ...]]:
-    """Return everything that is to be run, the longest first."""
+    """Return everything that is to be run, round by round."""
     names = [name for name in SCENARIOS if only is None or name in set(only)]
     todo: list[tuple[Any, ...]] = []
-    for name in names:
-        if name not in BLIND:
-            todo += [(regret_task, name, t, plan) for t in range(plan.large_trials if name in LARGE else plan.trials)]
-        else:
-            todo += [(blind_task, name, t, plan) for t in range(plan.trials)]
-        if name != "newcomers":
-            todo.append((stop_task, name, 0, plan))
-    return sorted(todo, key=lambda task: (task[1] not in LARGE, task[0] is not stop_task))
+    for trial in range(plan.trials):
+        for name in names:
+            if name in LARGE and trial >= plan.large_trials:
+                continue
+            todo.append((blind_task if name in BLIND else regret_task, name, trial, plan))
+            if name != "newcomers":
+                todo.append((stop_task, name, trial, plan))
+    return todo
 
 
-def run(plan: Plan, journal: Path, only: Iterable[str] | None = None, processes: int = 2) -> dict[str, list[Any]]:
+def known(plan: Plan, journal: Path) -> list[dict[str, Any]]:
+    """Return what a journal holds of a plan."""
+    lines = [json.loads(line) for line in journal.read_text("utf-8").splitlines()] if journal.is_file() else []
+    return [line for line in lines if line["plan"] == repr(plan)]
+
+
+def run(plan: Plan, journal: Path, only: Iterable[str] | None = None, processes: int = 2) -> list[dict[str, Any]]:
     """Run the tasks in a few processes; a journal lets an interrupted run go on where it was.
 
     Args:
@@ -219,19 +241,18 @@ def run(plan: Plan, journal: Path, only: Iterable[str] | None = None, processes:
         only: names of scenarios, to run a part.
         processes: number of processes, one thread each.
     """
-    lines = [json.loads(line) for line in journal.read_text("utf-8").splitlines()] if journal.is_file() else []
-    lines = [line for line in lines if line["plan"] == repr(plan)]
+    lines = known(plan, journal)
     done = {(line["kind"], line["name"], line["trial"]) for line in lines}
     todo = [task for task in tasks(plan, only) if (task[0].__name__, task[1], task[2]) not in done]
     os.environ["OMP_NUM_THREADS"] = "1"
-    with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=8) as pool, journal.open("a") as file:
+    with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=60) as pool, journal.open("a") as file:
         for kind, name, trial, result, seconds in pool.imap_unordered(_call, todo):
             line = {"plan": repr(plan), "kind": kind, "name": name, "trial": trial, "result": result}
             lines.append(line)
             file.write(json.dumps(line) + "\n")
             file.flush()
             print(f"  {kind:12s} {name:12s} {trial:3d} {seconds:7.1f} s", flush=True)
-    return collect(lines)
+    return lines
 
 
 def collect(lines: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
@@ -244,13 +265,14 @@ def collect(lines: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     return results
 
 
-def main(full: bool, out: Path, only: Iterable[str] | None = None, **changes: int) -> None:
+def main(full: bool, out: Path, only: Iterable[str] | None = None, render_only: bool = False, **changes: int) -> None:
     """Run the benchmark, print its tables and write them.
 
     Args:
         full: twenty trials in the paper's setting, which takes hours, rather than a few minutes' worth.
         out: folder for the tables, plots and raw numbers.
         only: names of scenarios, to run a part.
+        render_only: run nothing and show what an interrupted run has left.
         changes: fields of the plan that are to be different.
     """
     from benchmarks.engine_cost import measure
@@ -259,26 +281,36 @@ def main(full: bool, out: Path, only: Iterable[str] | None = None, **changes: in
     plan = replace(FULL if full else SHORT, **changes)
     out.mkdir(parents=True, exist_ok=True)
     journal = out / "selection.partial.jsonl"
-    results: dict[str, Any] = run(plan, journal, only)
+    results: dict[str, Any] = collect(known(plan, journal) if render_only else run(plan, journal, only))
     results["cost"] = measure(full) if only is None else {}
-    results["plan"] = plan.__dict__
+    results["plan"] = asdict(plan)
     text = render(results)
     print(text)
     (out / "selection.md").write_text(text, encoding="utf-8")
     (out / "selection.json").write_text(json.dumps(results, allow_nan=False), encoding="utf-8")
     draw(results, out / "selection_regret.png")
-    journal.unlink(missing_ok=True)
+    if not render_only:
+        journal.unlink(missing_ok=True)
 
 
 def identification(entries: Sequence[dict[str, Any]], contestant: str, right: set[str]) -> int | None:
     """Return after how many samples a contestant's recommendation is right in nine of ten trials, and stays so."""
-    curves = [entry["contestants"][contestant]["best"] for entry in entries if contestant in entry["contestants"]]
+    curves = [_right_pulls(entry, contestant, right) for entry in entries if contestant in entry["contestants"]]
     answer = None
-    for i in reversed(range(min(map(len, curves), default=0))):
-        if statistics.fmean(float(curve[i] in right) for curve in curves) < 0.9:
+    for pull in reversed(range(min(map(len, curves), default=0))):
+        if statistics.fmean(float(curve[pull]) for curve in curves) < 0.9:
             break
-        answer = (i + 1) * 10 * BATCH
+        answer = (pull + 1) * BATCH
     return answer
+
+
+def _right_pulls(entry: dict[str, Any], contestant: str, right: set[str]) -> list[bool]:
+    """Return whether the recommendation was right after each pull."""
+    changes = [*entry["contestants"][contestant]["best"], [entry["pulls"] + 1, None]]
+    flags: list[bool] = []
+    for (start, name), (end, _) in itertools.pairwise(changes):
+        flags += [name in right] * (end - start)
+    return flags
 
 
 def acceptable(name: str, tolerance: float = 0.02) -> set[str]:

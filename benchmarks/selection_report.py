@@ -9,7 +9,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.selection import BATCH, DEFAULT, IDENTIFY, RIVALS, UNIFORM, acceptable, final, identification
+from benchmarks.selection import (
+    AUTHORS,
+    BATCH,
+    DEFAULT,
+    IDENTIFY,
+    RIVALS,
+    STOP_BATCH,
+    UNIFORM,
+    acceptable,
+    final,
+    identification,
+)
 
 Entries = Mapping[str, Sequence[dict[str, Any]]]
 
@@ -23,7 +34,7 @@ def render(results: Mapping[str, Any]) -> str:
     if by_scenario:
         parts += [_regret(by_scenario), _identification(by_scenario)]
     if results["stop_task"]:
-        parts.append(_stopping(results["stop_task"]))
+        parts.append(_stopping(results["stop_task"], results["plan"]))
     if results["blind_task"]:
         parts.append(_blind(results["blind_task"], results["plan"]))
     if results.get("cost"):
@@ -33,39 +44,37 @@ def render(results: Mapping[str, Any]) -> str:
 
 def _setting(plan: Mapping[str, Any]) -> str:
     return (
-        f"Batch {BATCH}. {plan['trials']} trials of {plan['pulls']} pulls; {plan['large_trials']} of "
-        f"{plan['large_pulls']} pulls above 256 dimensions, where the plug-in estimate of the baselines is held until "
-        f"an arm's sample count has grown by {plan['large_refresh']:.0%}. Regret is in the metric's unit; ± is one "
-        "standard error over the trials."
+        f"Batch {BATCH}, {plan['pulls']} pulls ({plan['large_pulls']} above 256 dimensions, where the plug-in estimate "
+        f"of the baselines is held until an arm's sample count has grown by {plan['large_refresh']:.0%}). The rows say "
+        f"how many trials they have; the seeds, from {plan['first_seed']} on, are not those with which the constants "
+        "of the default policy were chosen. Regret is in the metric's unit; ± is one standard error over the trials. "
+        "The default starts with two batches per arm, which is the least its witness can use, the baselines with one."
     )
 
 
 def _regret(by_scenario: Entries) -> str:
-    names = list(next(iter(by_scenario.values()))[0]["contestants"])
+    names = list(dict.fromkeys(name for entries in by_scenario.values() for name in entries[0]["contestants"]))
     lines = [
         "## Average regret [optimal pick ratio] at the end",
         "",
-        "| scenario | " + " | ".join(names) + " | half of the authors' | not worse than the best baseline |",
-        "|" + "---|" * (len(names) + 3),
+        "| scenario | trials | " + " | ".join(names) + " | half of the authors' | not worse than the best baseline |",
+        "|" + "---|" * (len(names) + 4),
     ]
     for entries in by_scenario.values():
-        cells = []
+        cells = [entries[0]["title"], str(len(entries))]
         for name in names:
             (regret, error), (ratio, _) = final(entries, name, "regret"), final(entries, name, "ratio")
-            cells.append(f"{regret:.3g}±{error:.1g} [{ratio:.2f}]")
-        half, lost = _promises(entries, names)
-        lines.append(f"| {entries[0]['title']} | " + " | ".join(cells) + f" | {half} | {lost} |")
+            cells.append("-" if math.isnan(regret) else f"{regret:.3g}±{error:.1g} [{ratio:.2f}]")
+        lines.append("| " + " | ".join([*cells, *_promises(entries)]) + " |")
     return "\n".join(lines)
 
 
-def _promises(entries: Sequence[dict[str, Any]], names: Sequence[str]) -> tuple[str, str]:
+def _promises(entries: Sequence[dict[str, Any]]) -> tuple[str, str]:
     """Say whether the default has half of the authors' regret, and does not lose to the best baseline."""
     mine, error = final(entries, DEFAULT.name, "regret")
-    authors, _ = final(entries, "authors' UCB", "regret")
+    authors, _ = final(entries, AUTHORS.name, "regret")
     half = "yes" if mine <= 0.5 * authors else f"no ({mine / authors:.2f})"
-    rivals = {name: final(entries, name, "regret") for name in RIVALS if name in names}
-    if not rivals:
-        return half, "-"
+    rivals = {name: final(entries, name, "regret") for name in RIVALS}
     best = min(rivals, key=lambda name: rivals[name][0])
     slack = 2.0 * math.hypot(error, rivals[best][1])
     return half, "yes" if mine <= rivals[best][0] + slack else f"no ({best})"
@@ -75,8 +84,8 @@ def _identification(by_scenario: Entries) -> str:
     lines = [
         "## Samples until the recommendation is within 2 % of the best score in nine of ten trials, and stays so",
         "",
-        "| scenario | default | identify | uniform, plain estimate | times fewer (identify) |",
-        "|---|---|---|---|---|",
+        "| scenario | trials | default | identify | uniform, plain estimate | times fewer (identify) |",
+        "|---|---|---|---|---|---|",
     ]
     ratios = []
     for name, entries in by_scenario.items():
@@ -86,32 +95,35 @@ def _identification(by_scenario: Entries) -> str:
         found = {c.name: identification(entries, c.name, right) for c in (DEFAULT, IDENTIFY, UNIFORM)}
         mine, theirs = found[IDENTIFY.name], found[UNIFORM.name]
         if mine is None:
-            text, ratio = "not solved", 0.0
+            text, ratio = ("neither", 1.0) if theirs is None else (f"less than {theirs / end:.1f}", theirs / end)
         else:
             ratio = (theirs or end) / mine
             text = f"{ratio:.1f}" if theirs else f"more than {ratio:.1f}"
         ratios.append(ratio)
-        cells = [str(found[c.name] or f"not by {end}") for c in (DEFAULT, IDENTIFY, UNIFORM)]
-        lines.append(f"| {entries[0]['title']} | " + " | ".join(cells) + f" | {text} |")
+        cells = [entries[0]["title"], str(len(entries))]
+        cells += [str(found[c.name] or f"not by {end}") for c in (DEFAULT, IDENTIFY, UNIFORM)]
+        lines.append("| " + " | ".join([*cells, text]) + " |")
     lines += ["", f"Median over the scenarios: {statistics.median(ratios):.1f} times fewer."]
     return "\n".join(lines)
 
 
-def _stopping(entries: Sequence[Mapping[str, Any]]) -> str:
-    runs, paths, budget = (entries[0][key] for key in ("runs", "paths", "budget"))
+def _stopping(entries: Sequence[Mapping[str, Any]], plan: Mapping[str, Any]) -> str:
     lines = [
         "## Stopping early",
         "",
-        f"delta = 0.05, batch 25, at most {budget} samples. {runs} runs per cell pair {paths} independent paths per "
-        "arm anew, so an error rate of 0 means rare, not never.",
+        f"delta = 0.05, batch {STOP_BATCH}, at most {plan['stop_budget']} samples. The runs pair independent paths of "
+        "the arms anew, as many per arm as the table says, so an error rate of 0 means rare, not never. Wrong is a "
+        "share of all runs: a run that does not stop names no winner.",
         "",
-        "| scenario | rule | stopped | wrong | median samples | uniform evaluation would take |",
-        "|---|---|---|---|---|---|",
+        "| scenario | rule | runs | paths per arm | stopped | wrong | median samples | uniform evaluation would take |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    for entry in sorted(entries, key=lambda e: (e["title"], e["stop"])):
-        wrong = f"{entry['wrong'] / entry['runs']:.1%}"
-        cells = [entry["title"], entry["stop"], f"{entry['stopped'] / entry['runs']:.0%}", wrong]
-        cells += ["-" if entry[key] is None else f"{entry[key]:.0f}" for key in ("samples", "uniform")]
+    for title, stop in sorted({(entry["title"], entry["stop"]) for entry in entries}):
+        blocks = [entry for entry in entries if (entry["title"], entry["stop"]) == (title, stop)]
+        runs, paths, wrong = (sum(block[key] for block in blocks) for key in ("runs", "paths", "wrong"))
+        samples, uniform = ([n for block in blocks for n in block[key]] for key in ("samples", "uniform"))
+        cells = [title, stop, str(runs), str(paths), f"{len(samples) / runs:.0%}", f"{wrong / runs:.1%}"]
+        cells += [f"{statistics.median(found):.0f}" if found else "-" for found in (samples, uniform)]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

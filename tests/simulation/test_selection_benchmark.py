@@ -1,0 +1,105 @@
+"""The selection benchmark replays what the selector does, and an interrupted run can be shown and continued."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from benchmarks import selection
+from benchmarks.replay import replayed
+from benchmarks.scenarios import fid_metric, is_metric
+from benchmarks.selection import SHORT, PlainUniform, collect, identification, known, tasks
+from benchmarks.selection_report import render
+from tm_bandit.selection.sampling import stable_seed
+from tm_bandit.simulation import Contestant, Scenario, class_bank, gaussian_arm, probability_arm, run_trial
+
+PLAN = replace(SHORT, trials=1, large_trials=0, pulls=30, runs=2, paths=1, stop_budget=600, blind_pulls=40)
+
+
+def gaussians(joins=None):
+    zero, eye = torch.zeros(6, dtype=torch.float64), torch.eye(6, dtype=torch.float64)
+    arms = [gaussian_arm(f"shift {s}", zero + s, (1.0 + s) * eye, zero, eye) for s in (0.2, 0.4, 0.6)]
+    return Scenario("gaussians", arms, fid_metric(zero, eye), joins or {})
+
+
+def probabilities():
+    generator = torch.Generator().manual_seed(0)
+    arms = [probability_arm(f"{k}", class_bank(range(k), 8, 4.0, 200, generator)) for k in (8, 6, 5)]
+    return Scenario("probabilities", arms, is_metric, higher_is_better=True)
+
+
+@pytest.mark.parametrize("scenario", [gaussians(), gaussians({"shift 0.6": 15}), probabilities()])
+@pytest.mark.parametrize(
+    "contestant",
+    [
+        Contestant("default"),
+        Contestant("authors", "authors", "ucb", 5),
+        Contestant("naive", "naive", "ucb", 5),
+        Contestant("greedy", "authors", "greedy", 5),
+        Contestant("uniform", "authors", PlainUniform, 5),
+        Contestant("certified", options={"stop": "certified"}),
+    ],
+    ids=lambda contestant: contestant.name,
+)
+def test_a_replayed_run_is_the_run_itself(scenario, contestant):
+    real = run_trial(scenario, contestant, pulls=60, seed=3)
+    shared = replayed(scenario, stable_seed("trial", 3), always=True)
+    # Somebody else has been there before, and went further with some of the arms.
+    run_trial(shared, Contestant("other", "naive", "uniform", 5), pulls=90, seed=3)
+    replay = run_trial(shared, contestant, pulls=60, seed=3)
+    assert replay.choices == real.choices
+    if contestant.bound == "witness" or contestant.name == "uniform":
+        assert replay.result.best == real.result.best
+
+
+def test_tasks_come_in_rounds_so_that_a_run_cut_short_is_even():
+    plan = replace(PLAN, trials=3, large_trials=2)
+    rounds = [task[2] for task in tasks(plan)]
+    assert rounds == sorted(rounds)
+    names = {(task[0].__name__, task[1]) for task in tasks(plan)}
+    assert {("regret_task", "graded"), ("stop_task", "blind"), ("blind_task", "blind2"), ("stop_task", "real")} <= names
+    assert max(task[2] for task in tasks(plan) if task[1] == "imagenet") == 1
+
+
+def test_what_an_interrupted_run_left_is_shown_and_not_run_again(tmp_path, monkeypatch):
+    journal = tmp_path / "selection.partial.jsonl"
+    done = [("regret_task", "demo"), ("stop_task", "demo"), ("blind_task", "blind")]
+    with journal.open("w") as file:
+        for kind, name in done:
+            result = getattr(selection, kind)(name, 0, PLAN)
+            line = {"plan": repr(PLAN), "kind": kind, "name": name, "trial": 0, "result": result}
+            file.write(json.dumps(line) + "\n")
+        file.write(json.dumps({**line, "plan": "another"}) + "\n")
+    lines = known(PLAN, journal)
+    assert [(line["kind"], line["name"]) for line in lines] == done
+    monkeypatch.setattr(selection, "SHORT", PLAN)
+    selection.main(full=False, out=tmp_path, only=("demo",), render_only=True)
+    text = (tmp_path / "selection.md").read_text("utf-8")
+    assert journal.is_file()
+    assert text == render(json.loads((tmp_path / "selection.json").read_text("utf-8")))
+    assert "| demo | 1 |" in text
+    assert "| demo | certified | 2 | 1 |" in text
+    assert "blind spot" in text
+    assert "imagenet" not in text
+
+
+def test_the_seeds_of_the_trials_are_not_those_of_the_tuning():
+    first = selection.regret_task("demo", 0, replace(PLAN, contestants=("default", "greedy")))
+    again = selection.regret_task("demo", 0, replace(PLAN, contestants=("default", "greedy")))
+    other = selection.regret_task("demo", 0, replace(PLAN, contestants=("default", "greedy"), first_seed=0))
+    assert first == again
+    assert first["contestants"] != other["contestants"]
+    assert selection.FULL.first_seed >= 1000
+
+
+def test_identification_counts_from_where_nine_of_ten_are_right_and_stay_so():
+    def entry(*changes):
+        return {"pulls": 10, "contestants": {"x": {"best": list(changes)}}}
+
+    steady = [entry([1, None], [2, "a"]) for _ in range(9)]
+    late = entry([1, "a"], [3, "b"], [7, "a"])
+    assert identification([*steady, late], "x", {"a"}) == 2 * 5
+    assert identification([*steady[:8], late, late], "x", {"a"}) == 7 * 5
+    assert identification([entry([1, "b"])], "x", {"a"}) is None
+    assert collect([])["regret_task"] == []
