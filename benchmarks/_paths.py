@@ -10,18 +10,25 @@ import torch
 from torch import Tensor
 
 from tm_bandit.functional.confidence import ScoreMoments, WidthKind, deviation, sequence_width
-from tm_bandit.functional.crossfit import fit_folds, leave_one_out, num_folds, recent_rows, refit_counts
+from tm_bandit.functional.crossfit import (
+    FOLDS,
+    FoldLayout,
+    fit_folds,
+    fold_numbers,
+    leave_one_out,
+    num_folds,
+    recent_rows,
+    refit_counts,
+    sum_folds,
+)
 from tm_bandit.functional.frechet import frechet_distance
 from tm_bandit.functional.frechet_stream import WitnessSummary, upper_bound
-from tm_bandit.functional.marginal_stream import FOLDS, witness_interval
+from tm_bandit.functional.marginal_stream import witness_interval
 from tm_bandit.functional.witness_fd import (
     Axes,
-    FrechetSums,
-    FrechetWitness,
     block_size,
     make_axes,
     score_rows,
-    sum_rows,
 )
 from tm_bandit.functional.witness_is import (
     block_sums,
@@ -67,19 +74,27 @@ def frechet_scores(rows: Tensor, eigenvalues: Tensor, looks: list[int], alpha: f
         if not due:
             continue
         folds, block = num_folds(fitted), block_size(fitted, rows.shape[-1])
-        parts = [sum_rows(rows[:, fold:fitted:folds], axes, block) for fold in range(folds)]
-        sums = FrechetSums(*(torch.stack(column, 1) for column in zip(*parts, strict=True)))
+        layout, grouped = _grouped(rows[:, :fitted], folds)
         recent = recent_rows(fitted)
-        fold_of = torch.arange(recent.start, recent.stop) % folds
-        witness, damping = fit_folds(
-            leave_one_out(sums), axes, rows[:, recent.start : recent.stop], fold_of, sequence_width(fitted, alpha, kind)
+        witness, damping, _ = fit_folds(
+            leave_one_out(sum_folds(grouped, layout, axes, block)),
+            axes,
+            rows[:, recent.start : recent.stop],
+            layout.fold[recent.start : recent.stop],
+            sequence_width(fitted, alpha, kind),
         )
-        scores = torch.empty(rows.shape[0], due[-1], dtype=torch.float64)
-        for fold in range(folds):
-            own = FrechetWitness(*(part[:, fold] for part in witness))
-            scores[:, fold : due[-1] : folds] = score_rows(own, rows[:, fold : due[-1] : folds])
+        layout, grouped = _grouped(rows[:, : due[-1]], folds)
+        scores = score_rows(witness, grouped)[:, layout.fold, layout.slot]
         for look in due:
             yield look, scores[:, :look], damping.mean(1)
+
+
+def _grouped(rows: Tensor, folds: int) -> tuple[FoldLayout, Tensor]:
+    """Put the rows of each fold together, for all runs ``(runs, n, d)`` alike."""
+    layout = FoldLayout.of(0, rows.shape[1], folds)
+    grouped = layout.empty(rows.shape[0], width=rows.shape[2], like=rows)
+    grouped[:, layout.fold, layout.slot] = rows
+    return layout, grouped
 
 
 def plug_in_path(rows: Tensor, eigenvalues: Tensor, looks: list[int]) -> dict[int, tuple[Tensor, Tensor]]:
@@ -169,8 +184,9 @@ def marginal_coverage(
 
 def _folded(probs: Tensor, folds: int) -> tuple[Tensor, Tensor]:
     """Sums per fold of runs of probabilities ``(runs, n, C)``."""
-    prob = torch.stack([probs[:, fold::folds].sum(1) for fold in range(folds)], 1)
-    num = torch.tensor([float(len(range(fold, probs.shape[1], folds))) for fold in range(folds)], dtype=torch.float64)
+    fold = fold_numbers(0, probs.shape[1]) % folds
+    prob = probs.new_zeros(probs.shape[0], folds, probs.shape[2]).index_add(1, fold, probs)
+    num = torch.bincount(fold, minlength=folds).double()
     return prob, num.expand(probs.shape[0], folds)
 
 

@@ -276,15 +276,16 @@ def cost(full: bool) -> list[Row]:
         total, processor = total + time.perf_counter() - start, processor + time.process_time() - began
         if number in (20, 40, 100, 200, 410, 1000):
             stream = metric._caches["witness"]._stream
-            extra = sum(part.numel() * part.element_size() for part in (*stream._sums, *stream._witness))
+            kept = (*stream._witness, stream._scores, stream._spectrum)
+            extra = sum(part.numel() * part.element_size() for part in kept)
             table.append(
                 {
                     "pulls": number,
                     "n": metric.num_samples,
                     "ms per pull": 1e3 * total / number,
                     "processor ms per pull": 1e3 * processor / number,
-                    "rotated rows MB": stream._rows.numel() * stream._rows.element_size() / 2**20,
-                    "beyond rows MB": extra / 2**20,
+                    "rows MB": 4 * metric.num_samples * dim / 2**20,
+                    "beyond the rows MB": extra / 2**20,
                     "holds": metric.num_samples > dim + pull or 1e3 * total / number <= 10,
                 }
             )

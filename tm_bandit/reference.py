@@ -16,7 +16,7 @@ from tm_bandit._device import as_float64, exact_device
 from tm_bandit._exceptions import InputError
 from tm_bandit._statistics import StoredStatistics, read_statistics, write_statistics
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor, resolve
-from tm_bandit.functional.debias import bias_curve
+from tm_bandit.functional.debias import bias_curve, second_order_noise
 from tm_bandit.functional.frechet import clean_eigenvalues, symmetrised
 from tm_bandit.functional.frechet_basis import FrechetBasis
 from tm_bandit.functional.moments import LARGEST_FEATURE, Moments, add_rows_, covariance, moments_from_rows
@@ -228,6 +228,11 @@ class ReferenceStatistics:
         if num_samples not in self._biases:
             self._biases[num_samples] = bias_curve(self.eigenvalues, num_samples)
         return self._biases[num_samples]
+
+    @cached_property
+    def noise(self) -> float:
+        """Standard deviation, times their number, of the plug-in distance of samples of this very Gaussian."""
+        return second_order_noise(self.eigenvalues)
 
     @cached_property
     def _biases(self) -> dict[int, float]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tm_bandit.functional import class_sums, crossfit_marginals, log_inception_score, predict_marginal, score_probs
 from tm_bandit.functional.confidence import ScoreMoments
-from tm_bandit.functional.crossfit import num_folds
+from tm_bandit.functional.crossfit import fold_numbers, num_folds
 from tm_bandit.functional.marginal_stream import FOLDS, MarginalSums, add_probs, witness_interval, witness_moments
 from tm_bandit.functional.witness_is import (
     block_index,
@@ -29,8 +29,8 @@ def draw(count, classes=20, sharpness=5.0, seed=0):
 
 
 def folded(probs, folds=FOLDS):
-    prob = torch.stack([probs[fold::folds].sum(0) for fold in range(folds)])
-    return prob, torch.tensor([float(len(probs[fold::folds])) for fold in range(folds)], dtype=torch.float64)
+    parts = [probs[fold_numbers(0, len(probs)) % folds == fold] for fold in range(folds)]
+    return torch.stack([part.sum(0) for part in parts]), torch.tensor([float(len(part)) for part in parts]).double()
 
 
 def entropy(probs):
@@ -61,14 +61,15 @@ def test_the_mean_from_sums_is_the_mean_of_scores():
     probs = draw(203)
     prob, num = folded(probs)
     witnesses = crossfit_marginals(prob, num, uniform_prior(20))
-    scores = torch.cat([score_probs(probs[fold::FOLDS], witnesses[fold]) for fold in range(FOLDS)])
+    own = fold_numbers(0, 203)
+    scores = torch.cat([score_probs(probs[own == fold], witnesses[fold]) for fold in range(FOLDS)])
     assert float(crossfit_mean(prob, num, entropy(probs), witnesses)) == pytest.approx(float(scores.mean()), rel=1e-12)
 
 
 def test_a_fold_never_enters_its_own_witness():
     probs = draw(100)
     changed = probs.clone()
-    changed[3::FOLDS] = draw(10, seed=9, sharpness=12.0)
+    changed[fold_numbers(0, 100) == 3] = draw(10, seed=9, sharpness=12.0)
     before, after = (crossfit_marginals(*folded(rows), uniform_prior(20)) for rows in (probs, changed))
     assert torch.allclose(before[3], after[3], rtol=1e-12)
     assert not torch.allclose(before[4], after[4], rtol=1e-3)
@@ -113,8 +114,9 @@ def test_the_spread_at_arrival_is_that_of_present_scores():
     folds = num_folds(2000)
     witnesses = crossfit_marginals(*folded(probs, folds), uniform_prior(100))
     scores = torch.empty(2000, dtype=torch.float64)
+    own = fold_numbers(0, 2000) % folds
     for fold in range(folds):
-        scores[fold::folds] = score_probs(probs[fold::folds], witnesses[fold])
+        scores[own == fold] = score_probs(probs[own == fold], witnesses[fold])
     exact, stored = ScoreMoments.of(scores), witness_moments(sums, entropy(probs), uniform_prior(100))
     assert stored.mean == pytest.approx(exact.mean, rel=1e-10)
     assert stored.std == pytest.approx(exact.std, rel=0.1)

@@ -10,18 +10,21 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate, repeat, takewhile
-from typing import Literal
+from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from tm_bandit.functional.witness_fd import (
     Axes,
+    FrechetFit,
     FrechetSums,
     FrechetWitness,
     choose_damping,
     damp_witness,
     fit_frechet_map,
+    sum_rows,
 )
 
 #: How witnesses are kept independent of what they score: fitted on the other folds, or on earlier rows only.
@@ -32,17 +35,22 @@ FITTINGS: tuple[str, ...] = ("crossfit", "predictable")
 MIN_ROWS = 10
 #: A witness is fitted anew when the number of rows has grown by this factor.
 REFIT_GROWTH = 1.15
+#: From this many rows on a witness changes little, and a refit is dearer: the growth that it waits for.
+LATE_ROWS, LATE_GROWTH = 500, 1.25
 #: From here on half as many folds do: the training sets are large enough, and a refit costs half.
-MERGE_FOLDS_AT = 500
+MERGE_FOLDS_AT = 300
 #: How many training rows the damping looks at.
 _DAMPING_ROWS = 128
-_FOLDS = 10
+#: The finest division into folds; coarser ones are unions of these.
+FOLDS = 10
 
 
 @cache
 def _schedule(largest: int) -> tuple[int, ...]:
-    steps = accumulate(repeat(REFIT_GROWTH), lambda n, g: max(int(n) + 1, int(n * g)), initial=MIN_ROWS)
-    return tuple(takewhile(lambda n: n <= largest, steps))
+    def grown(count: int, _: None) -> int:
+        return max(count + 1, int(count * (REFIT_GROWTH if count < LATE_ROWS else LATE_GROWTH)))
+
+    return tuple(takewhile(lambda n: n <= largest, accumulate(repeat(None), grown, initial=MIN_ROWS)))
 
 
 def refit_counts(count: int) -> Sequence[int]:
@@ -61,8 +69,79 @@ def refit_counts(count: int) -> Sequence[int]:
 
 
 def num_folds(count: int) -> int:
-    """Return how many folds a fit on ``count`` rows uses; row ``i`` is in fold ``i`` modulo this number."""
-    return _FOLDS if count < MERGE_FOLDS_AT else _FOLDS // 2
+    """Return how many folds a fit on ``count`` rows uses."""
+    return FOLDS if count < MERGE_FOLDS_AT else FOLDS // 2
+
+
+def fold_numbers(start: int, stop: int) -> Tensor:
+    """Folds of the rows ``start`` to ``stop``: each ten rows in a row are dealt to the ten folds in a scrambled order.
+
+    The folds are as even as can be, and a pattern in the order of the samples, such as labels that go round in a cycle,
+    is no pattern in the folds. In a coarser division into ``K`` the fold is this number modulo ``K``.
+
+    Args:
+        start: number of the first row.
+        stop: one more than the number of the last row.
+
+    Example:
+        >>> fold_numbers(0, 20).view(2, 10).sort().values.tolist() == [list(range(10))] * 2
+        True
+    """
+    first = start - start % FOLDS
+    # SplitMix64: the same folds on every machine and with every version of numpy and torch.
+    key = (np.arange(first, stop + -stop % FOLDS, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        key = (key ^ (key >> np.uint64(shift))) * np.uint64(factor)
+    order = (key ^ (key >> np.uint64(31))).reshape(-1, FOLDS).argsort(1, kind="stable")
+    return torch.from_numpy(order.argsort(1).ravel()[start - first : stop - first])
+
+
+class FoldLayout(NamedTuple):
+    """Where rows are put so that those of a fold lie together: row ``i`` at ``[fold[i], slot[i]]``.
+
+    Args:
+        fold: fold of each row, ``(n,)``.
+        slot: its place in the fold, ``(n,)``; some places stay empty.
+        shape: number of folds and of places.
+    """
+
+    fold: Tensor
+    slot: Tensor
+    shape: tuple[int, int]
+
+    @classmethod
+    def of(cls, start: int, stop: int, folds: int, device: torch.device | None = None) -> FoldLayout:
+        """Lay out the rows ``start`` to ``stop`` in a division into ``folds``.
+
+        Args:
+            start: number of the first row.
+            stop: one more than the number of the last row.
+            folds: a divisor of :data:`FOLDS`.
+            device: where the indices are needed.
+        """
+        fine = fold_numbers(start, stop)
+        share = FOLDS // folds
+        slot = (torch.arange(start, stop) // FOLDS - start // FOLDS) * share + fine // folds
+        places = ((stop - 1) // FOLDS - start // FOLDS + 1) * share if stop > start else 0
+        return cls((fine % folds).to(device), slot.to(device), (folds, places))
+
+    def empty(self, *lead: int, width: int, like: Tensor) -> Tensor:
+        """Return zeros for the rows, shape ``(*lead, folds, places, width)``: an empty place adds nothing to a sum."""
+        return like.new_zeros(*lead, *self.shape, width)
+
+
+def sum_folds(grouped: Tensor, layout: FoldLayout, axes: Axes, block: int) -> FrechetSums:
+    """Sums of the rows per fold.
+
+    Args:
+        grouped: rotated rows in the layout, ``(..., folds, places, d)``.
+        layout: where they are.
+        axes: the reference.
+        block: number of leading axes in the block.
+    """
+    count = torch.bincount(layout.fold, minlength=layout.shape[0]).double()
+    sums = sum_rows(grouped, axes, block)
+    return sums._replace(num=count.expand(sums.num.shape))
 
 
 def leave_one_out(folds: FrechetSums) -> FrechetSums:
@@ -79,7 +158,7 @@ def leave_one_out(folds: FrechetSums) -> FrechetSums:
 
 def fit_folds(
     training: FrechetSums, axes: Axes, recent: Tensor, fold_of_recent: Tensor, width: float
-) -> tuple[FrechetWitness, Tensor]:
+) -> tuple[FrechetWitness, Tensor, FrechetFit]:
     """Fit one damped witness per fold from the rows of the other folds.
 
     Args:
@@ -90,13 +169,13 @@ def fit_folds(
         width: half-width, for scores of variance one, of the confidence sequence that the bound will use.
 
     Returns:
-        The witnesses and their damping factors, both with leading dimensions ``(..., K)``.
+        The witnesses, their damping factors and the undamped fits, all with leading dimensions ``(..., K)``.
     """
     folds = training.num.shape[-1]
     fit = fit_frechet_map(training, axes)
     use = (fold_of_recent != torch.arange(folds, device=recent.device)[:, None]).double()
     damping = choose_damping(fit, recent, use, width)
-    return damp_witness(fit, axes, damping), damping
+    return damp_witness(fit, axes, damping), damping, fit
 
 
 def recent_rows(count: int) -> range:

@@ -24,6 +24,8 @@ from tm_bandit.functional.witness_is import crossfit_mean
 _NEGLIGIBLE = 1e-14
 #: Nodes of the integral, and how far they reach below and above the logarithm of the largest eigenvalue.
 _NODES, _BELOW, _ABOVE = 300, 35.0, 16.0
+#: Rows in multiples of the dimension from which the arm's own fitted spectrum is trusted fully.
+_OWN_FROM = 1
 #: The slope ratio begins to count at this multiple of the dimension, and counts fully at twice that.
 _SLOPE_FROM = 2
 
@@ -110,8 +112,62 @@ def bias_curve(eigenvalues: Tensor, count: int) -> float:
         >>> [round(bias_curve(torch.ones(64), n), 1) for n in (16, 64, 256)]
         [69.8, 20.6, 4.4]
     """
-    values = eigenvalues.double().clamp_min(0)
-    return max(0.0, 2 * (float(values.sum()) - expected_root_trace(values.square(), count)))
+    return spectral_bias(eigenvalues.double().clamp_min(0).square(), count)
+
+
+def spectral_bias(spectrum: Tensor, count: int) -> float:
+    r"""Bias of the plug-in distance of ``count`` Gaussian rows, given the true spectrum of :math:`S_r S_g`.
+
+    .. math:: b(n) = 2 \Bigl(\mathrm{Tr} (S_r S_g)^{1/2} - E\,\mathrm{Tr} (S_r^{1/2} \hat S_n S_r^{1/2})^{1/2}\Bigr)
+
+    Args:
+        spectrum: eigenvalues of the product of the two covariances, ``(d,)``.
+        count: number of rows; the covariance has :math:`1/n`.
+
+    Example:
+        >>> [round(spectral_bias(torch.ones(64), n), 1) for n in (16, 64, 256)]
+        [69.8, 20.6, 4.4]
+    """
+    values = spectrum.double().clamp_min(0)
+    return max(0.0, 2 * (float(values.sqrt().sum()) - expected_root_trace(values, count)))
+
+
+def own_weight(count: int, dim: int) -> float:
+    """Return how much the bias of the arm's own fitted spectrum counts against the reference's curve.
+
+    Below the dimension the fit still lacks most of the spectrum, and the reference's is a good guess.
+
+    Args:
+        count: number of rows.
+        dim: number of features.
+
+    Example:
+        >>> [own_weight(n, 100) for n in (25, 100, 300)]
+        [0.25, 1.0, 1.0]
+    """
+    return min(count / (_OWN_FROM * dim), 1.0)
+
+
+def second_order_noise(eigenvalues: Tensor) -> float:
+    r"""Standard deviation, times :math:`n`, of the plug-in distance of :math:`n` rows of the reference's own Gaussian.
+
+    There the distance has no first-order noise. Of the second order,
+    :math:`\|m\|^2 + \frac12 \sum_{jk} \Delta_{jk}^2 / (w_j + w_k)` with the noise :math:`m` of the mean and
+    :math:`\Delta` of the covariance, the variance is
+
+    .. math:: \frac1{n^2} \Bigl( \frac94 \sum_j w_j^2 + \sum_{jk} \Bigl(\frac{w_j w_k}{w_j + w_k}\Bigr)^2 \Bigr).
+
+    Args:
+        eigenvalues: of the reference covariance, ``(d,)``.
+
+    Example:
+        >>> round(second_order_noise(torch.ones(4)), 3)  # sqrt(9 + 4)
+        3.606
+    """
+    values = eigenvalues.double()
+    values = values[values > 0]
+    harmonic = 1 / (1 / values[:, None] + 1 / values)
+    return math.sqrt(2.25 * float(values.square().sum()) + float(harmonic.square().sum()))
 
 
 def slope_weight(count: int, dim: int) -> float:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import NamedTuple
@@ -12,7 +14,16 @@ from torch import Tensor
 
 from tm_bandit._device import one_thread
 from tm_bandit.functional.confidence import ScoreMoments, WidthKind, deviation, sequence_width
-from tm_bandit.functional.crossfit import Fitting, fit_folds, leave_one_out, num_folds, recent_rows, refit_counts
+from tm_bandit.functional.crossfit import (
+    Fitting,
+    FoldLayout,
+    fit_folds,
+    leave_one_out,
+    num_folds,
+    recent_rows,
+    refit_counts,
+    sum_folds,
+)
 from tm_bandit.functional.frechet_basis import FrechetBasis
 from tm_bandit.functional.moments import Moments
 from tm_bandit.functional.witness_fd import (
@@ -20,13 +31,13 @@ from tm_bandit.functional.witness_fd import (
     FrechetWitness,
     block_size,
     score_rows,
-    sum_rows,
 )
 
-#: Up to so many rows at a time are rotated in one thread.
+#: Up to so many rows are rotated in one thread: they are one pass through the projection's memory, in which a second
+#: thread is no help.
 _FEW_ROWS = 64
-#: The finest division into folds that is ever used; coarser ones are unions of these.
-_FINEST = num_folds(0)
+#: At most so many rows are rotated at a time, because they pass through float64.
+_MANY_ROWS = 512
 
 
 class WitnessSummary(NamedTuple):
@@ -36,11 +47,13 @@ class WitnessSummary(NamedTuple):
         scores: moments of the witness scores, in units of the Frechet distance.
         damping: mean damping factor of the witnesses in use; one means undamped.
         largest: largest eigenvalue of the rows' covariance, on the axes of the block.
+        spectrum: fitted eigenvalues of the reference's covariance times the rows', in no particular order, if fitted.
     """
 
     scores: ScoreMoments
     damping: float
     largest: float
+    spectrum: Tensor | None = None
 
 
 def upper_bound(plug_in: float, summary: WitnessSummary, alpha: float, kind: WidthKind = "mixture") -> float:
@@ -82,8 +95,10 @@ class FrechetStream:
 
     Either way the summary is a pure function of the ordered rows, not of how they were batched.
 
-    Memory does not have to grow without end: rows can be *settled*. Their scores are frozen, and their moments serve
-    as training data for the rows that come after them, of which they are independent.
+    Besides references to the rows, which belong to the caller, the stream keeps one score per row and one witness per
+    fold. At a refit all rows are rotated anew: that costs little, and a second copy of every arm's rows would not.
+    Memory need not grow without end either: rows can be *settled*. Their scores are frozen, and their moments serve as
+    training data for the rows that come after them, of which they are independent.
 
     Args:
         basis: the reference.
@@ -122,49 +137,44 @@ class FrechetStream:
         frozen = basis.center.new_empty(0) if settled_scores is None else settled_scores.to(basis.center)
         self._frozen = frozen / basis.scale**2
         self._settled_sums: FrechetSums | None = None
-        self._rows = basis.projection.new_empty(0, basis.center.numel())
+        self._batches: list[Tensor] = []
+        self._starts: list[int] = []
+        self._dtype = basis.projection.dtype
         self._scores = basis.center.new_empty(0)
         self._scored = 0
-        self._summed = 0
-        self._sums: FrechetSums | None = None
         self._fitted = -1
         self._witness: FrechetWitness | None = None
         self._damping = 1.0
         self._largest = 0.0
+        self._spectrum: Tensor | None = None
 
     def extend(self, rows: Tensor) -> None:
-        """Add rows.
+        """Add rows; they are not copied, so they must not change any more.
 
         Args:
             rows: feature rows in the original coordinates, ``(n, d)``.
         """
-        stop = self.count + rows.shape[0]
-        if stop > self._rows.shape[0]:
-            self._rows = _grown(self._rows, self.count, stop)
-            self._scores = _grown(self._scores, self._scored, stop)
-        # A few rows are one pass through the projection's memory, in which a second thread is no help.
-        with one_thread() if rows.shape[0] <= _FEW_ROWS else nullcontext():
-            rotated = self.basis.rotate(rows)
-        if rotated.dtype != self._rows.dtype:
-            self._rows = self._rows.double()
-        self._rows[self.count : stop] = rotated
-        self.count = stop
+        if rows.shape[0]:
+            self._batches.append(rows)
+            self._starts.append(self.count)
+            self.count += rows.shape[0]
 
     def summary(self) -> WitnessSummary:
         """Fit if a fit is due, score what is not scored, and return the moments of the scores."""
+        scores = self._scores_so_far()
         with one_thread():
-            moments = ScoreMoments.of(torch.cat([self._frozen, self._scores_so_far()]))
+            moments = ScoreMoments.of(torch.cat([self._frozen, scores]) if len(self._frozen) else scores)
         unit = self.basis.scale**2
         return WitnessSummary(
             ScoreMoments(moments.count, moments.mean * unit, moments.std * unit, moments.skewness),
             self._damping,
             self._largest * unit,
+            None if self._spectrum is None else self._spectrum * unit**2,
         )
 
     def scores(self) -> Tensor:
         """Return the scores of the kept rows in units of the Frechet distance; fewer than rows, if some have none."""
-        with one_thread():
-            return self._scores_so_far() * self.basis.scale**2
+        return self._scores_so_far() * self.basis.scale**2
 
     def _scores_so_far(self) -> Tensor:
         due = [count - self._before for count in refit_counts(self._before + self.count)]
@@ -173,10 +183,12 @@ class FrechetStream:
             due = [0, *(count for count in due if count > 0)]
         if not due:
             return self._scores[:0]
+        if len(self._scores) < self.count:
+            self._scores = _grown(self._scores, self._scored, self.count)
         if self.fitting == "crossfit":
             if due[-1] != self._fitted:
-                self._fit(due[-1])
                 self._scored = 0
+                self._fit(due[-1])
             self._score(self.count)
             return self._scores[: self.count]
         for count in due:
@@ -187,48 +199,73 @@ class FrechetStream:
         return self._scores[due[0] : self.count]
 
     def _fit(self, count: int) -> None:
-        """Fit the witnesses on the settled rows and on the first ``count`` of the others."""
+        """Fit the witnesses on the settled rows and on the first ``count`` of the others, and score those anew."""
         total = self._before + count
-        sums = self._sum_up(count)
-        recent = range(max(0, recent_rows(total).start - self._before), count)
-        rows = self._rows[recent.start : recent.stop]
-        folds = num_folds(total) if self.fitting == "crossfit" else 1
-        grouped = FrechetSums(*(part.view(-1, folds, *part.shape[1:]).sum(0) for part in sums))
-        training = leave_one_out(grouped) if self.fitting == "crossfit" else grouped
-        fold_of = torch.arange(recent.start, recent.stop, device=rows.device) % folds
-        if self.fitting == "predictable":
-            fold_of -= 1  # all are training rows
-        if self._settled is not None:
-            training = self._with_settled(training)
-        witness, damping = fit_folds(
-            training, self.basis.axes, rows, fold_of, sequence_width(total, self.alpha, self.width)
-        )
-        self._witness = FrechetWitness(*(part.to(rows) for part in witness))._replace(constant=witness.constant)
-        self._damping = float(damping.mean())
-        self._largest = _largest_eigenvalue(training)
-        self._fitted = count
+        crossfit = self.fitting == "crossfit"
+        layout, grouped = self._grouped(0, count, num_folds(total) if crossfit else 1)
+        recent = slice(max(0, recent_rows(total).start - self._before), count)
+        with one_thread():
+            sums = sum_folds(grouped, layout, self.basis.axes, block_size(total, self.basis.center.numel()))
+            training = leave_one_out(sums) if crossfit else sums
+            if self._settled is not None:
+                training = self._with_settled(training, self._settled)
+            witness, damping, fit = fit_folds(
+                training,
+                self.basis.axes,
+                grouped[layout.fold[recent], layout.slot[recent]],
+                # Without folds all rows are training rows.
+                layout.fold[recent] if crossfit else layout.fold[recent] - 1,
+                sequence_width(total, self.alpha, self.width),
+            )
+            self._witness = FrechetWitness(*(part.to(grouped) for part in witness))._replace(constant=witness.constant)
+            self._damping = float(damping.mean())
+            self._largest = _largest_eigenvalue(training)
+            self._spectrum = fit.spectrum.mean(0)
+            self._fitted = count
+            if crossfit and count:
+                self._scores[:count] = score_rows(self._witness, grouped)[layout.fold, layout.slot]
+                self._scored = count
 
-    def _sum_up(self, count: int) -> FrechetSums:
-        """Bring the sums per fold to the first ``count`` rows, with a block that is large enough for all rows."""
-        block = block_size(self._before + count, self.basis.center.numel())
-        if self._sums is None or self._sums.block.shape[-1] < block:
-            self._sums, self._summed = None, 0
-        new = self._rows[self._summed : count]
-        parts = [
-            sum_rows(new[(fold - self._summed) % _FINEST :: _FINEST], self.basis.axes, block) for fold in range(_FINEST)
-        ]
-        fresh = FrechetSums(*(torch.stack(column) for column in zip(*parts, strict=True)))
-        self._sums = fresh if self._sums is None else self._sums.plus(fresh)
-        self._summed = count
-        return self._sums
+    def _grouped(self, start: int, stop: int, folds: int) -> tuple[FoldLayout, Tensor]:
+        """Rotate the kept rows ``start`` to ``stop`` and put those of a fold together."""
+        basis = self.basis
+        layout = FoldLayout.of(self._before + start, self._before + stop, folds, basis.center.device)
+        grouped = layout.empty(width=basis.center.numel(), like=basis.projection).to(self._dtype)
+        done = 0
+        for rows in self._blocks(start, stop):
+            with one_thread() if rows.shape[0] <= _FEW_ROWS else nullcontext():
+                rotated = basis.rotate(rows)
+            if rotated.dtype == torch.float64 != self._dtype:
+                # A row so far out has made witnesses that float32 cannot hold either.
+                self._dtype, grouped = torch.float64, grouped.double()
+            until = done + rows.shape[0]
+            grouped[layout.fold[done:until], layout.slot[done:until]] = rotated.to(self._dtype)
+            done = until
+        return layout, grouped
 
-    def _with_settled(self, training: FrechetSums) -> FrechetSums:
+    def _blocks(self, start: int, stop: int) -> Iterator[Tensor]:
+        """Yield the kept rows ``start`` to ``stop`` in blocks that are neither tiny nor huge."""
+        waiting: list[Tensor] = []
+        held = 0
+        if start >= stop:
+            return
+        for number in range(bisect_right(self._starts, start) - 1, bisect_right(self._starts, stop - 1)):
+            first = self._starts[number]
+            batch = self._batches[number][max(start - first, 0) : stop - first]
+            for piece in torch.split(batch, _MANY_ROWS):
+                if held and held + piece.shape[0] > _MANY_ROWS:
+                    yield torch.cat(waiting)
+                    waiting, held = [], 0
+                waiting.append(piece)
+                held += piece.shape[0]
+        if held:
+            yield waiting[0] if len(waiting) == 1 else torch.cat(waiting)
+
+    def _with_settled(self, training: FrechetSums, settled: Moments) -> FrechetSums:
         """Add the settled rows to every fold's training rows."""
-        if self._settled is None:
-            return training
         block = training.block.shape[-1]
         if self._settled_sums is None or self._settled_sums.block.shape[-1] != block:
-            self._settled_sums = self.basis.sums_of(self._settled, block)
+            self._settled_sums = self.basis.sums_of(settled, block)
         both = self._settled_sums.plus(training)
         # Energies of single rows are known for the kept ones only; they stand for all.
         stretch = (both.num / training.num.clamp_min(1))[:, None]
@@ -237,16 +274,12 @@ class FrechetStream:
     def _score(self, stop: int) -> None:
         """Score the rows up to ``stop`` that have no score yet, each with the witness of its fold."""
         start, witness = self._scored, self._witness
-        self._scored = stop
+        self._scored = max(start, stop)
         if witness is None or start >= stop:
             return
-        folds = witness.constant.shape[0]
-        for fold in range(folds):
-            first = start + (fold - start) % folds
-            if first >= stop:
-                continue
-            own = FrechetWitness(*(part[fold] for part in witness))
-            self._scores[first:stop:folds] = score_rows(own, self._rows[first:stop:folds])
+        layout, grouped = self._grouped(start, stop, witness.constant.shape[0])
+        with one_thread():
+            self._scores[start:stop] = score_rows(witness, grouped)[layout.fold, layout.slot]
 
 
 def _largest_eigenvalue(sums: FrechetSums) -> float:
@@ -257,6 +290,6 @@ def _largest_eigenvalue(sums: FrechetSums) -> float:
 
 def _grown(buffer: Tensor, used: int, size: int) -> Tensor:
     """Return a larger buffer that begins with the used part of the old one."""
-    grown = buffer.new_empty(max(size, buffer.shape[0] * 3 // 2), *buffer.shape[1:])
+    grown = buffer.new_empty(max(size, len(buffer) * 3 // 2))
     grown[:used] = buffer[:used]
     return grown

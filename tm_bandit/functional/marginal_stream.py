@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tm_bandit.functional.confidence import ScoreMoments, WidthKind, deviation
-from tm_bandit.functional.crossfit import Fitting, num_folds, refit_counts
+from tm_bandit.functional.crossfit import FOLDS, Fitting, fold_numbers, num_folds, refit_counts
 from tm_bandit.functional.witness_is import (
     NUM_BLOCKS,
     block_sums,
@@ -22,9 +22,6 @@ from tm_bandit.functional.witness_is import (
     recent_spread,
     score_probs,
 )
-
-#: The finest division of samples into folds.
-FOLDS = num_folds(0)
 
 
 class MarginalSums(NamedTuple):
@@ -70,7 +67,7 @@ def add_probs(sums: MarginalSums, probs: Tensor, priors: Tensor) -> MarginalSums
         part = probs[first - start : last - start]
         total = sums.predictor.sum()
         witness = sums.predictor / total if total > 0 else priors[0]
-        fold = torch.arange(first, last, device=probs.device) % FOLDS
+        fold = fold_numbers(first, last).to(probs.device)
         sums = MarginalSums(
             sums.fold_num.index_add(0, fold, torch.ones_like(fold, dtype=torch.float64)),
             sums.fold_prob.index_add(0, fold, part),

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tm_bandit.functional.confidence import ScoreMoments
-from tm_bandit.functional.crossfit import refit_counts
-from tm_bandit.functional.debias import RootTrace, slope_ratio, slope_weight
+from tm_bandit.functional.crossfit import fold_numbers, refit_counts
+from tm_bandit.functional.debias import RootTrace, own_weight, slope_ratio, slope_weight, spectral_bias
+from tm_bandit.functional.frechet_stream import WitnessSummary
 from tm_bandit.functional.moments import Moments
 from tm_bandit.functional.witness_fd import FrechetSums, block_size, damp_witness, fit_frechet_map, gaussian_score_std
 from tm_bandit.metrics._spectrum import SampleSpectrum
@@ -69,8 +69,9 @@ def measure_slope(
     if folded is not None:
         parts = [_measured(reference, folded, []), _measured(reference, None, [kept])]
     else:
-        # Every second row, so that a drift of the sampler is in both parts alike.
-        parts = [_measured(reference, None, [kept[start::2]]) for start in (0, 1)]
+        # Half of every ten rows, so that a drift of the sampler is in both parts alike.
+        side = fold_numbers(0, len(kept)).to(kept.device) % 2
+        parts = [_measured(reference, None, [kept[side == half]]) for half in (0, 1)]
     return Slope(slope_ratio(_measured(reference, folded, [kept]), parts, reference.bias), count)
 
 
@@ -80,34 +81,61 @@ def _measured(reference: ReferenceStatistics, folded: Moments | None, rows: Sequ
     return root_trace(spectrum)
 
 
-def debiased_value(spectrum: SampleSpectrum, plug_in: float, scores: ScoreMoments, slope: Slope | None) -> float:
+class Fit(NamedTuple):
+    """What a fitted witness says beside its bound.
+
+    Args:
+        lowest: what the debiased distance is not below, the mean of the scores or zero.
+        stderr: first-order standard error of the distance.
+        product: fitted eigenvalues of the product of both covariances, if there was a fit.
+    """
+
+    lowest: float
+    stderr: float
+    product: Tensor | None
+
+    @classmethod
+    def of_summary(cls, summary: WitnessSummary) -> Fit:
+        """Take it from the scores of rows that are at hand.
+
+        Args:
+            summary: what the witness says about them.
+        """
+        scores = summary.scores
+        lowest = max(0.0, scores.mean) if scores.count >= 2 else 0.0
+        return cls(lowest, scores.stderr / summary.damping, summary.spectrum)
+
+    @classmethod
+    def of_moments(cls, reference: ReferenceStatistics, folded: Moments) -> Fit:
+        """Fit from the moments of rows that are gone; their scores' spread is then a Gaussian's.
+
+        Args:
+            reference: statistics of the real data.
+            folded: moments of the rows.
+        """
+        basis = reference.witness_basis
+        single = basis.sums_of(folded, block_size(folded.count, reference.num_features))
+        sums = FrechetSums(*(part[None] for part in single))
+        fit = fit_frechet_map(sums, basis.axes)
+        std = gaussian_score_std(damp_witness(fit, basis.axes, torch.ones_like(fit.predicted)), sums)
+        unit = basis.scale**2
+        return cls(0.0, float(std) * unit / math.sqrt(folded.count), fit.spectrum[0] * unit**2)
+
+
+def debiased_value(spectrum: SampleSpectrum, plug_in: float, fit: Fit, slope: Slope | None) -> float:
     """Subtract the bias from the plug-in, and stay between the witness mean and the plug-in.
 
     Args:
         spectrum: spectra of the rows.
         plug_in: their distance with the ``1/n`` covariance.
-        scores: moments of their witness scores; without scores zero is the lowest value.
+        fit: what the witness knows of them.
         slope: measured slope ratio, if there are rows enough for it.
     """
     reference, count = spectrum.reference, spectrum.count
-    scale = curve_scale(spectrum)
+    curve = reference.bias(count)
+    bias = curve_scale(spectrum) * curve
+    if fit.product is not None:
+        bias += own_weight(count, reference.num_features) * (spectral_bias(fit.product, count) - bias)
     if slope is not None:
-        weight = slope_weight(count, reference.num_features)
-        scale += weight * (slope.ratio - scale)
-    lowest = max(0.0, scores.mean) if scores.count >= 2 else 0.0
-    return min(max(plug_in - scale * reference.bias(count), lowest), max(plug_in, lowest))
-
-
-def gaussian_stderr(reference: ReferenceStatistics, folded: Moments) -> float:
-    """Return the standard error of the distance when only moments of the rows are left, as if rows were Gaussian.
-
-    Args:
-        reference: statistics of the real data.
-        folded: moments of the rows.
-    """
-    basis = reference.witness_basis
-    single = basis.sums_of(folded, block_size(folded.count, reference.num_features))
-    sums = FrechetSums(*(part[None] for part in single))
-    fit = fit_frechet_map(sums, basis.axes)
-    std = gaussian_score_std(damp_witness(fit, basis.axes, torch.ones_like(fit.predicted)), sums)
-    return float(std) * basis.scale**2 / math.sqrt(folded.count)
+        bias += slope_weight(count, reference.num_features) * (slope.ratio * curve - bias)
+    return min(max(plug_in - bias, fit.lowest), max(plug_in, fit.lowest))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tm_bandit._exceptions import InputError, NotReadyError
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor
-from tm_bandit.functional.confidence import ScoreMoments, WidthKind
+from tm_bandit.functional.confidence import WidthKind
 from tm_bandit.functional.crossfit import MIN_ROWS, Fitting
 from tm_bandit.functional.debias import slope_weight
 from tm_bandit.functional.fd_bounds import (
@@ -25,7 +25,7 @@ from tm_bandit.functional.fd_bounds import (
     threshold_covariance,
 )
 from tm_bandit.functional.frechet import assemble
-from tm_bandit.metrics._debias import debiased_value, gaussian_stderr, measure_slope
+from tm_bandit.metrics._debias import Fit, debiased_value, measure_slope
 from tm_bandit.metrics._spectrum import SampleSpectrum
 from tm_bandit.metrics._witness import WitnessRowMetric
 from tm_bandit.metrics.base import LOSS_FIELDS, Debiased, Interval, check_level, exact_arithmetic, is_number, is_whole
@@ -437,11 +437,11 @@ class OptimisticFID(WitnessRowMetric):
             self._caches["slope"] = (slope, rows[0], reference)
         if folded is not None and self.bound != "witness":
             # These bounds keep no single rows beyond the dimension, and so no scores.
-            scores, stderr = ScoreMoments(0, 0.0, 0.0, 0.0), gaussian_stderr(reference, folded)
+            fit = Fit.of_moments(reference, folded)
         else:
-            summary = self._witness_summary()
-            scores, stderr = summary.scores, summary.scores.stderr / summary.damping
-        return debiased_value(spectrum, self._plug_in(unbiased=False), scores, slope), stderr
+            fit = Fit.of_summary(self._witness_summary())
+        value = debiased_value(spectrum, self._plug_in(unbiased=False), fit, slope)
+        return value, math.hypot(fit.stderr, reference.noise / spectrum.count)
 
 
 def _check_arguments(
