@@ -12,7 +12,7 @@ from tm_bandit.callbacks._arms import Arm
 from tm_bandit.callbacks._distributed import Ranks, Share
 from tm_bandit.callbacks._sampling import RowSampler
 from tm_bandit.callbacks._store import ArmStore
-from tm_bandit.callbacks._weights import BorrowedModule, Weights
+from tm_bandit.callbacks._weights import BorrowedModule, Fitted
 from tm_bandit.selection.selector import ModelSelector
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class PullLoop:
         self.arms = arms
         self.share = Share(batch_size, rows.chunk_size, ranks.world_size)
         self.ranks = ranks
-        self._held: tuple[str, Weights] = ("", {})
+        self._fitted: dict[str, Fitted] = {}
 
     def run(
         self,
@@ -103,7 +103,7 @@ class PullLoop:
         try:
             # Put in anew for every pull: what a sampler changes in the module must not reach the next pull, which may
             # be drawn by another number of ranks, or after an interruption.
-            borrowed.put(self._weights(arm.weights))
+            borrowed.put(self._weights(borrowed, arm.weights))
             chunks = self.share.chunks(self.ranks.rank)
             parts = [self.rows.rows(trainer, borrowed.module, arm.variant, seeds[chunk]) for chunk in chunks]
             rows = torch.cat(parts)
@@ -114,7 +114,8 @@ class PullLoop:
             return None, reason
         return self.share.merge(self.ranks.gather(rows)), None
 
-    def _weights(self, name: str) -> Weights:
-        if self._held[0] != name:
-            self._held = (name, self.store.read(name))
-        return self._held[1]
+    def _weights(self, borrowed: BorrowedModule[LightningModule], name: str) -> Fitted:
+        # Files are mapped into memory, so holding all arms of one validation takes no memory that is not given back.
+        if name not in self._fitted:
+            self._fitted[name] = borrowed.fit(self.store.read(name))
+        return self._fitted[name]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,7 +18,7 @@ from lightning_utilities.core.imports import RequirementCache
 
 from tm_bandit._device import exact_device
 from tm_bandit._files import atomic_write
-from tm_bandit.selection.result import COLUMNS, SelectionResult
+from tm_bandit.selection.result import COLUMNS, SelectionResult, encode
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
@@ -37,14 +37,14 @@ class Summary:
 
     Args:
         values: the scalars to log.
-        result: the selection so far, as JSON.
+        result: the selection so far; ``None`` if there is none.
         best_arm: name of the best arm; empty if there is none.
         best_path: its file.
         arms: names of the arms that stay.
     """
 
     values: dict[str, float]
-    result: str
+    result: SelectionResult | None
     best_arm: str
     best_path: str
     arms: tuple[str, ...]
@@ -86,16 +86,22 @@ def _score(row: dict[str, Any], worst: float) -> float:
     return worst if math.isnan(score) else score
 
 
-def log_scalars(module: LightningModule, prefix: str, values: dict[str, float]) -> None:
+def log_scalars(module: LightningModule, prefix: str, values: dict[str, float], known: dict[str, float]) -> None:
     """Log on all ranks, which hold the same values.
+
+    Values of single arms are logged when they change: an arm that got no samples has the same ones as before, and
+    Lightning spends as much on a key as a small network on a sample.
 
     Args:
         module: the module whose hook is running.
         prefix: first part of the keys.
         values: scalars by name.
+        known: what was logged last.
     """
     dtype = torch.float64 if exact_device(module.device) == module.device else torch.float32
     for name, value in values.items():
+        if "/" in name and known.get(name) == value:
+            continue
         # As double tensors: Python floats are logged in single precision, which cannot even count to 2**24 + 1. The
         # maximum over ranks that agree is exact; a mean of three equal numbers need not be.
         module.log(
@@ -143,15 +149,47 @@ def _number(value: float) -> str:
     return "?" if math.isnan(value) else f"{value:.4g}"
 
 
-def write_result(folder: Path, result: SelectionResult) -> None:
+class HistoryText:
+    """The history of a training as JSON: only what is new is encoded, however long the training.
+
+    Example:
+        >>> text = HistoryText()
+        >>> text.read({"n": [1], "best": [None]})
+        '{"n": [1], "best": [null]}'
+        >>> text.read({"n": [1, 2], "best": [None, "a"]})
+        '{"n": [1, 2], "best": [null, "a"]}'
+    """
+
+    def __init__(self) -> None:
+        self._length = 0
+        self._columns: dict[str, str] = {}
+
+    def read(self, columns: Mapping[str, list[Any]]) -> str:
+        """Return the JSON of a history that begins with what was read before.
+
+        Args:
+            columns: one list per column.
+        """
+        start = self._length
+        for name, values in columns.items():
+            new = encode(values[start:])[1:-1]
+            self._columns[name] = ", ".join(part for part in (self._columns.get(name), new) if part)
+            self._length = len(values)
+        return "{" + ", ".join(f"{encode(name)}: [{text}]" for name, text in self._columns.items()) + "}"
+
+
+def write_result(folder: Path, result: SelectionResult, history: str) -> None:
     """Write ``selection.json`` beside the arm files.
 
     Args:
         folder: where the arms are.
         result: the selection so far.
+        history: its history as JSON.
     """
+    text = replace(result, history={}).to_json(indent=2)
     with atomic_write(folder / RESULT) as path:
-        path.write_text(result.to_json(indent=2), encoding="utf-8")
+        # A quotation mark inside a string is escaped, so this can only be the field itself.
+        path.write_text(text.replace('"history": {}', f'"history": {history}', 1), encoding="utf-8")
 
 
 def publish(trainer: Trainer, prefix: str, result: SelectionResult, folder: Path | None, *, plot: bool) -> None:

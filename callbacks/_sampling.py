@@ -11,7 +11,7 @@ from torch import Tensor
 from tm_bandit._exceptions import BanditError, InputError, NotReadyError, WeightsError
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.selection.checkpoints import SamplerLike, bind_sampler
-from tm_bandit.selection.sampling import draw
+from tm_bandit.selection.sampling import Sampler, draw_seeded, seed_all
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
@@ -38,6 +38,7 @@ class RowSampler:
         self.metric = metric
         self.variants = variants
         self.chunk_size = chunk_size
+        self._bound: dict[str, Sampler] = {}
 
     def check(self, module: LightningModule) -> None:
         """Raise an ``InputError`` if the module has no method to sample with; nothing is called.
@@ -72,11 +73,11 @@ class RowSampler:
                 ) from error
 
     def rows(self, trainer: Trainer, module: LightningModule, variant: str, seed: int) -> Tensor:
-        """Return the rows of one chunk.
+        """Return the rows of one chunk; it seeds the global random states, which the caller has put aside.
 
         Args:
             trainer: the running Trainer.
-            module: the module with the arm's weights.
+            module: the module with the arm's weights; always the same one.
             variant: name of the sampler variant.
             seed: seed of the chunk.
 
@@ -84,10 +85,12 @@ class RowSampler:
             ArmError: if the sampler fails or returns something else than ``chunk_size`` samples.
             InputError: if the metric cannot turn them into rows.
         """
-        # A plain call from a hook is not under the Trainer's precision: mixed would be ignored, true would fail.
-        context = trainer.precision_plugin.val_step_context
-        sampler = bind_sampler(module, self.sampler, self.variants[variant], context)
-        samples = draw(sampler, self.chunk_size, seed, module.device, with_generator=True)
+        if variant not in self._bound:
+            # A plain call from a hook is not under the Trainer's precision: mixed would be ignored, true would fail.
+            context = trainer.precision_plugin.val_step_context
+            self._bound[variant] = bind_sampler(module, self.sampler, self.variants[variant], context)
+        seed_all(seed)
+        samples = draw_seeded(self._bound[variant], self.chunk_size, seed, module.device, with_generator=True)
         if samples.is_floating_point() and samples.element_size() < 4:
             samples = samples.float()  # feature networks are float32, whatever precision the training has
         return self.metric.extract(samples)

@@ -22,7 +22,7 @@ from tm_bandit.callbacks._reference import (
     lacks_reference,
     validation_loaders,
 )
-from tm_bandit.callbacks._report import Summary
+from tm_bandit.callbacks._report import HistoryText, Summary
 from tm_bandit.callbacks._rng import preserved_rng
 from tm_bandit.callbacks._sampling import RowSampler
 from tm_bandit.callbacks._store import ArmStore, check_shared, read_stats, restrict, write_stats
@@ -66,6 +66,7 @@ class Session:
         self._borrower: OptimisticFID | None = None
         self._summary: Summary | None = None
         self._rows = self.row_sampler(settings)
+        self._history = HistoryText()
         self._said: set[str] = set()
 
     @staticmethod
@@ -267,10 +268,12 @@ class Session:
         rank_zero_info(_report.line(result, self.settings.key, step, values, drawn))
         if result.best is not None:
             order = losers([selector.stats(name) for name in active], selector.stats(result.best))
-            for arm in surplus(active.values(), order, result.best, self.settings.max_arms):
+            dropped = surplus(active.values(), order, result.best, self.settings.max_arms)
+            for arm in dropped:
                 del active[arm.name]
                 selector.retire_arm(arm.name, "dropped to make room for better arms")
-            result = selector.result()
+            if dropped:
+                result = selector.result()
         return self._summarise(result, tuple(active), values)
 
     def _summarise(
@@ -281,8 +284,8 @@ class Session:
             values = _report.scalars(result, arms, max(arm.step for arm in arms.values()))
         best = arms.get(result.best or "")
         if best is None:
-            return Summary(values, result.to_json(), "", "", active)
-        return Summary(values, result.to_json(), best.name, self.store.files.get(best.weights, ""), active)
+            return Summary(values, result, "", "", active)
+        return Summary(values, result, best.name, self.store.files.get(best.weights, ""), active)
 
     def _tidy(self, summary: Summary, borrowed: BorrowedModule[LightningModule]) -> Summary:
         """Let go of what no remaining arm needs, and say where the best one is; on all ranks."""
@@ -301,23 +304,19 @@ class Session:
         if not self.store.active:
             return
         assert self._selector is not None
-        state = {
-            "run": self.store.run,
-            "step": self.done_step,
-            "files": list(self.store.files.values()),
-            "selector": self._selector.state_dict(),
-        }
-        write_stats(self.store.folder, state)
-        result = SelectionResult.from_json(summary.result)
-        _report.write_result(self.store.folder, result)
-        _report.publish(self.trainer, self.settings.key, result, None, plot=False)
+        assert summary.result is not None
+        history = self._history.read(summary.result.history)
+        state = {"run": self.store.run, "step": self.done_step, "files": list(self.store.files.values())}
+        write_stats(self.store.folder, state, self._selector.state_dict(), history)
+        _report.write_result(self.store.folder, summary.result, history)
+        _report.publish(self.trainer, self.settings.key, summary.result, None, plot=False)
 
     # ---- the end, and the state -------------------------------------------------------------------------------
 
     def publish(self) -> None:
         """Draw the plot for the folder and the loggers; on rank 0."""
-        if self.ranks.is_zero and self._summary is not None and self.store.active:
-            result = SelectionResult.from_json(self._summary.result)
+        result = None if self._summary is None else self._summary.result
+        if self.ranks.is_zero and result is not None and self.store.active:
             _report.publish(self.trainer, self.settings.key, result, self.store.folder, plot=True)
 
     def state_dict(self) -> dict[str, Any]:

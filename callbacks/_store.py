@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Container
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from torch import Tensor
 
 from tm_bandit._exceptions import ArmError, InputError
 from tm_bandit._files import atomic_write
 from tm_bandit.callbacks._weights import BorrowedModule, Weights
 from tm_bandit.selection.checkpoints import read_weights
+from tm_bandit.selection.result import decode_history
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
@@ -23,6 +26,10 @@ if TYPE_CHECKING:
 STATS = "stats.pt"
 PREVIOUS = "stats.previous.pt"
 JOURNAL = "files.json"
+
+#: Tensors of fewer elements are joined before they are written: each one by itself is a file in a zip archive.
+_SMALL = 2**16
+_TENSOR = "__tensor__"
 
 
 class ArmStore:
@@ -79,7 +86,7 @@ class ArmStore:
             # Before the file itself: a file that a crash leaves behind must be known for ours.
             with atomic_write(self.folder / JOURNAL) as path:
                 path.write_text(json.dumps({"run": self.run, "files": self.files}), encoding="utf-8")
-        borrowed.put(self.read(name))
+        borrowed.put(borrowed.fit(self.read(name)))
         trainer.save_checkpoint(self.files[name], weights_only=True)
 
     def read(self, name: str) -> Weights:
@@ -175,7 +182,7 @@ class ArmStore:
         return path
 
 
-def write_stats(folder: Path, state: dict[str, Any]) -> None:
+def write_stats(folder: Path, header: dict[str, Any], selector: dict[str, Any], history: str) -> None:
     """Write the sidecar atomically and keep the one before it.
 
     A process may die after the sidecar of a validation is written but before Lightning's checkpoint of the same
@@ -183,11 +190,14 @@ def write_stats(folder: Path, state: dict[str, Any]) -> None:
 
     Args:
         folder: where the arms are.
-        state: plain values and tensors, with ``"run"`` and ``"step"``.
+        header: plain values, with ``"run"`` and ``"step"``.
+        selector: what ``ModelSelector.state_dict`` returned.
+        history: the history in it, as JSON.
     """
     current = folder / STATS
+    state = {**selector, "arms": pack(selector["arms"]), "history": history}
     with atomic_write(current) as path:
-        torch.save(state, path)
+        torch.save({**header, "selector": state}, path)
         if current.exists():
             os.replace(current, folder / PREVIOUS)
 
@@ -199,6 +209,9 @@ def read_stats(folder: Path, run: str, step: int) -> dict[str, Any] | None:
         folder: where the arms are.
         run: identity of the run; another run's sidecar in the same folder is not touched.
         step: the step at which the resumed checkpoint was written.
+
+    Returns:
+        The header that was written, and under ``"selector"`` what ``ModelSelector.load_state_dict`` takes.
     """
     found: list[dict[str, Any]] = []
     for name in (STATS, PREVIOUS):
@@ -208,7 +221,64 @@ def read_stats(folder: Path, run: str, step: int) -> dict[str, Any] | None:
             continue
         if isinstance(state, dict) and state.get("run") == run:
             found.append(state)
-    return next((state for state in found if state["step"] == step), found[0] if found else None)
+    if not found:
+        return None
+    state = next((state for state in found if state["step"] == step), found[0])
+    selector = state["selector"]
+    history = decode_history(json.loads(selector["history"]))
+    return {**state, "selector": {**selector, "arms": unpack(selector["arms"]), "history": history}}
+
+
+def pack(value: Any) -> dict[str, Any]:
+    """Return plain values with tensors among them as one text and few tensors, which ``torch.save`` takes faster.
+
+    Args:
+        value: dictionaries, lists, strings, numbers and tensors.
+
+    Example:
+        >>> packed = pack([{"name": "a", "rows": [torch.ones(2), torch.zeros(1, 1)]}])
+        >>> unpack(packed)
+        [{'name': 'a', 'rows': [tensor([1., 1.]), tensor([[0.]])]}]
+    """
+    tensors: list[Tensor] = []
+
+    def number(tensor: Tensor) -> dict[str, int]:
+        tensors.append(tensor)
+        return {_TENSOR: len(tensors) - 1}
+
+    text = json.dumps(value, default=number)
+    small: dict[str, list[Tensor]] = {}
+    large: dict[int, Tensor] = {}
+    for index, tensor in enumerate(tensors):
+        if tensor.numel() < _SMALL:
+            small.setdefault(str(tensor.dtype), []).append(tensor.flatten())
+        else:
+            large[index] = tensor
+    kinds = [[str(tensor.dtype), *tensor.shape] for tensor in tensors]
+    return {
+        "text": text,
+        "kinds": json.dumps(kinds),
+        "small": {dtype: torch.cat(parts) for dtype, parts in small.items()},
+        "large": large,
+    }
+
+
+def unpack(packed: dict[str, Any]) -> Any:
+    """Return what :func:`pack` was given.
+
+    Args:
+        packed: what it returned.
+    """
+    tensors: list[Tensor] = []
+    position = dict.fromkeys(packed["small"], 0)
+    for index, (dtype, *shape) in enumerate(json.loads(packed["kinds"])):
+        if index in packed["large"]:
+            tensors.append(packed["large"][index])
+            continue
+        start, position[dtype] = position[dtype], position[dtype] + math.prod(shape)
+        # A clone: a part of a larger tensor would keep all of it in memory.
+        tensors.append(packed["small"][dtype][start : position[dtype]].reshape(shape).clone())
+    return json.loads(packed["text"], object_hook=lambda item: tensors[item[_TENSOR]] if _TENSOR in item else item)
 
 
 def restrict(state: dict[str, Any], known: Container[str]) -> dict[str, Any]:

@@ -10,12 +10,15 @@ from lightning.pytorch.callbacks import WeightAveraging
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from tm_bandit.selection.checkpoints import put_weights
+from tm_bandit.selection.checkpoints import match_weights
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
 Weights = dict[str, Tensor]
+
+#: Tensors of the module, each with the value that it shall hold.
+Fitted = list[tuple[Tensor, Tensor]]
 
 
 M = TypeVar("M", bound=nn.Module)
@@ -39,7 +42,7 @@ class BorrowedModule(Generic[M]):
         >>> layer = nn.Linear(1, 1, bias=False)
         >>> before = layer.weight.item()
         >>> with BorrowedModule(layer) as borrowed:
-        ...     borrowed.put({"weight": 2 * ones(1, 1)})
+        ...     borrowed.put(borrowed.fit({"weight": 2 * ones(1, 1)}))
         ...     layer.weight.item()
         2.0
         >>> layer.weight.item() == before
@@ -52,7 +55,8 @@ class BorrowedModule(Generic[M]):
         self._values: list[tuple[Tensor, Tensor]] = []
         self._grads: list[tuple[nn.Parameter, Tensor | None, bool]] = []
         self._modes: list[tuple[nn.Module, bool]] = []
-        self._persistent: set[int] = set()
+        self._modes_inside: list[tuple[nn.Module, bool]] = []
+        self._transient: Fitted = []
 
     def __enter__(self) -> Self:
         # A sampler may bind a new tensor to a buffer's name, so the tables of names are remembered with the values.
@@ -64,31 +68,24 @@ class BorrowedModule(Generic[M]):
         unique = {id(tensor): tensor for _, names in self._owners for tensor in names.values() if tensor is not None}
         self._values = [(tensor, _copy(tensor)) for tensor in unique.values()]
         self._grads = [(p, p.grad, p.requires_grad) for p in unique.values() if isinstance(p, nn.Parameter)]
-        self._persistent = {id(tensor) for tensor in persistent_tensors(self.module).values()}
+        persistent = {id(tensor) for tensor in persistent_tensors(self.module).values()}
+        self._transient = [(tensor, value) for tensor, value in self._values if id(tensor) not in persistent]
         for parameter, _, _ in self._grads:
             parameter.grad = None
         self.module.eval()
+        self._modes_inside = [(part, part.training) for part, _ in self._modes]
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for table, names in self._owners:
-            table.clear()
-            table.update(names)
-        for tensor, value in self._values:
-            tensor.data.copy_(value)
+        self._reset(self._values, self._modes)
         for parameter, grad, requires_grad in self._grads:
             parameter.requires_grad_(requires_grad)
             parameter.grad = grad
-        for part, training in self._modes:
-            part.training = training
 
-    def put(self, weights: Mapping[str, Tensor]) -> None:
-        """Let the module compute with these weights from now on, in evaluation mode.
-
-        Buffers that are not part of a ``state_dict`` get their live values back, so that what one sampler did to them
-        does not reach the next.
+    def fit(self, weights: Mapping[str, Tensor]) -> Fitted:
+        """Find the place of each of these weights in the module, once for all the times that they are put there.
 
         Args:
             weights: tensors by their names in the module's ``state_dict``.
@@ -96,11 +93,32 @@ class BorrowedModule(Generic[M]):
         Raises:
             ArmError: if they do not fit the module.
         """
-        self.module.eval()
-        for tensor, value in self._values:
-            if id(tensor) not in self._persistent:
-                tensor.data.copy_(value)
-        put_weights(self.module, weights)
+        self._rebind()
+        return match_weights(self.module, weights)
+
+    def put(self, weights: Fitted) -> None:
+        """Let the module compute with these weights from now on, in evaluation mode.
+
+        Buffers that are not part of a ``state_dict`` get their live values back, so that what one sampler did to them
+        does not reach the next.
+
+        Args:
+            weights: what :meth:`fit` returned.
+        """
+        self._reset([*self._transient, *weights], self._modes_inside)
+
+    def _rebind(self) -> None:
+        for table, names in self._owners:
+            table.clear()
+            table.update(names)
+
+    def _reset(self, values: Fitted, modes: list[tuple[nn.Module, bool]]) -> None:
+        self._rebind()
+        for tensor, value in values:
+            tensor.data.copy_(value)
+        for part, training in modes:
+            if part.training != training:
+                part.training = training
 
     def live(self) -> Weights:
         """Return what the module held when it was borrowed, by the names of its ``state_dict``; nothing is copied."""

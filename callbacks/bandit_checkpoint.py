@@ -47,8 +47,9 @@ class BanditCheckpoint(Checkpoint):
     Lightning then adds no ``ModelCheckpoint`` of its own, so list one after it if training shall be resumable.
 
     Logged at every validation: ``{key}/current``, ``{key}/current_is_best``, ``{key}/best``, ``{key}/best_step`` and,
-    for each arm, ``{key}/<arm>/{estimate,lower,upper,n}``. Let a ``ModelCheckpoint`` or an ``EarlyStopping`` monitor
-    ``{key}/current``. An arm that failed logs an infinite score, on which ``EarlyStopping(check_finite=True)`` stops.
+    for each arm that got samples, ``{key}/<arm>/{estimate,lower,upper,n}``. Let a ``ModelCheckpoint`` or an
+    ``EarlyStopping`` monitor ``{key}/current``. An arm that failed logs an infinite score, on which
+    ``EarlyStopping(check_finite=True)`` stops.
 
     Args:
         metric: an ``OptimisticFID`` or ``OptimisticIS``; not an attribute of the module. If it has no reference, the
@@ -162,6 +163,7 @@ class BanditCheckpoint(Checkpoint):
         self.best_model_path = ""
         self._result: SelectionResult | None = None
         self._values: dict[str, float] = {}
+        self._logged: dict[str, float] = {}
         self._session: Session | None = None
         self._saved: dict[str, Any] | None = None
         self._fitting = False
@@ -277,7 +279,8 @@ class BanditCheckpoint(Checkpoint):
         if self._is_due(trainer):
             self._adopt(self._session.evaluate())
         # Also when this validation is passed over: a key that is not logged again keeps its old value unseen.
-        log_scalars(pl_module, self.key, self._values)
+        log_scalars(pl_module, self.key, self._values, self._logged)
+        self._logged = self._values
 
     @override
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -315,5 +318,5 @@ class BanditCheckpoint(Checkpoint):
         if summary is None:
             return
         self._values = summary.values
-        self._result = SelectionResult.from_json(summary.result) if summary.result else None
+        self._result = summary.result
         self.best_model_path = summary.best_path

@@ -181,10 +181,13 @@ class TestBorrowedModule:
         with BorrowedModule(module) as borrowed:
             module.gain.fill_(9.0)
             module.train()
-            borrowed.put({**borrowed.live(), "net.weight": torch.zeros(DIM, DIM)})
+            borrowed.put(borrowed.fit({**borrowed.live(), "net.weight": torch.zeros(DIM, DIM)}))
             assert module.gain == 1.0
             assert not module.training
             assert not module.tied.weight.any()
+            gain, module._buffers["gain"] = module.gain, torch.tensor(5.0)
+            borrowed.put(borrowed.fit(borrowed.live()))
+            assert module.gain is gain, "a tensor that a sampler has put in the buffer's place"
         assert module.net.weight.any()
 
 

@@ -36,6 +36,7 @@ class Arm:
     retired: str | None = field(init=False, default=None)
     held: bool = field(init=False, default=False)
     next_refresh: int = field(init=False, default=1)
+    _fresh: ArmStats | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.stats = ArmStats(self.name, 0, 0)
@@ -50,6 +51,7 @@ class Arm:
             min_samples: below this count nothing is computed.
         """
         self.metric.update_rows(rows)
+        self._fresh = None
         pulls, count = self.stats.pulls + 1, self.stats.num_samples + rows.shape[0]
         due = pulls >= self.next_refresh
         if due:
@@ -67,11 +69,12 @@ class Arm:
         """Return the numbers with all fields up to date, without changing what the policy sees."""
         if self.retired is not None or not self.trace or self.stats.num_samples in self.trace:
             return self.stats
-        fresh: dict[str, Any] = self.metric.losses(CHECKPOINT_FIELDS)
-        return replace(self.stats, **fresh)
+        if self._fresh is None:
+            self._fresh = replace(self.stats, **self.metric.losses(CHECKPOINT_FIELDS))  # type: ignore[arg-type]
+        return self._fresh
 
     def retire(self, reason: str) -> None:
-        """Keep the numbers for the result and let go of the samples, which are the bulk of an arm.
+        """Keep the last numbers for the result and let go of the samples, and of what only rivals are compared by.
 
         Args:
             reason: shown in the result.
@@ -79,6 +82,7 @@ class Arm:
         if self.retired is None:
             self.stats = self.fresh_stats()
             self.metric.reset()
+            self.trace, self.joined = {}, {}
         self.retired = reason
 
     def state_dict(self) -> dict[str, Any]:
@@ -91,13 +95,15 @@ class Arm:
             "next_refresh": self.next_refresh,
             "stats": _numbers(self.stats),
             "trace": [_numbers(stats) for stats in self.trace.values()],
-            "metric": {
-                name: _detached(value) for name, value in self.metric.metric_state.items() if name != "identity"
-            },
+            "metric": {} if self.retired is not None else self._metric_state(),
         }
+
+    def _metric_state(self) -> dict[str, Tensor | list[Tensor]]:
+        return {name: _detached(value) for name, value in self.metric.metric_state.items() if name != "identity"}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what :meth:`state_dict` returned."""
+        self._fresh = None
         self.retired = state["retired"]
         self.held = bool(state["held"])
         self.joined = dict(state["joined"])

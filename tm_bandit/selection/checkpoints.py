@@ -224,9 +224,29 @@ def read_weights(path: str | os.PathLike[str], key: str = "state_dict") -> dict[
 def put_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Copy weights into a module in place, without ``load_state_dict``.
 
-    Loading would hand the arm's own tensors to torchmetrics states, whose next update then changes the arm. Names
-    that are neither parameters nor buffers are skipped for the same reason. The prefix that ``torch.compile`` puts
-    into names is ignored, so files of compiled and plain modules fit each other.
+    Args:
+        module: the module that shall hold them.
+        weights: tensors by their names in the module's ``state_dict``.
+
+    Raises:
+        ArmError: see :func:`match_weights`.
+
+    Example:
+        >>> layer = nn.Linear(2, 1, bias=False)
+        >>> put_weights(layer, {"weight": torch.ones(1, 2)})
+        >>> layer.weight.tolist()
+        [[1.0, 1.0]]
+    """
+    for target, value in match_weights(module, weights):
+        target.data.copy_(value)
+
+
+def match_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """Return the tensors of a module, each with the value that it shall hold.
+
+    Loading a ``state_dict`` would hand the arm's own tensors to torchmetrics states, whose next update then changes the
+    arm. Names that are neither parameters nor buffers are skipped for the same reason. The prefix that
+    ``torch.compile`` puts into names is ignored, so files of compiled and plain modules fit each other.
 
     Args:
         module: the module that shall hold them.
@@ -234,12 +254,6 @@ def put_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
 
     Raises:
         ArmError: if a shape differs, or if a trainable parameter of the module is not among the weights.
-
-    Example:
-        >>> layer = nn.Linear(2, 1, bias=False)
-        >>> put_weights(layer, {"weight": torch.ones(1, 2)})
-        >>> layer.weight.tolist()
-        [[1.0, 1.0]]
     """
     targets: dict[str, Tensor] = {_plain(name): p for name, p in module.named_parameters(remove_duplicate=False)}
     targets.update({_plain(name): buffer for name, buffer in module.named_buffers(remove_duplicate=False)})
@@ -254,8 +268,7 @@ def put_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
     lacking = [name for name, p in module.named_parameters() if p.requires_grad and id(p) not in covered]
     if lacking:
         raise ArmError(f"Expected weights for every trainable parameter, but got none for {', '.join(lacking[:3])}.")
-    for target, value, _ in fitting:
-        target.data.copy_(value)
+    return [(target, value) for target, value, _ in fitting]
 
 
 def _plain(name: str) -> str:

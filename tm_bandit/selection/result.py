@@ -163,7 +163,7 @@ class SelectionResult:
             path: file to write.
             indent: as in :func:`json.dumps`.
         """
-        text = json.dumps(_plain({"version": FORMAT_VERSION, **asdict(self)}), indent=indent, allow_nan=False)
+        text = encode({"version": FORMAT_VERSION, **asdict(self)}, indent)
         if path is not None:
             with atomic_write(path) as scratch:
                 scratch.write_text(text, encoding="utf-8")
@@ -186,8 +186,7 @@ class SelectionResult:
             data = json.loads(text)
             version = data.pop("version")
             rows = [{key: _restore(key, value) for key, value in row.items()} for row in data.pop("arms")]
-            history = {key: [_restore(key, v) for v in values] for key, values in data.pop("history").items()}
-            result = cls(arms=rows, history=history, **data)
+            result = cls(arms=rows, history=decode_history(data.pop("history")), **data)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(
                 f"Expected the JSON of a selection result, but got {text[:60]!r} ({error}); "
@@ -223,6 +222,25 @@ class SelectionResult:
 
 
 _SCORES = frozenset({"estimate", "debiased", "lower", "upper", "share"})
+
+
+def encode(value: Any, indent: int | None = None) -> str:
+    """Return plain values as the JSON of :meth:`SelectionResult.to_json`.
+
+    Args:
+        value: dictionaries, sequences, strings and numbers.
+        indent: as in :func:`json.dumps`.
+    """
+    return json.dumps(_plain(value), indent=indent, allow_nan=False)
+
+
+def decode_history(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """Return the columns of a history as they were before :func:`encode`.
+
+    Args:
+        columns: what :func:`json.loads` returned.
+    """
+    return {name: [_restore(name, value) for value in values] for name, values in columns.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -35,9 +35,8 @@ def stable_seed(*parts: object) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Seed the random states of torch, numpy and Python, and put the old ones back whatever happens.
+def seed_all(seed: int) -> None:
+    """Seed the random states of torch, numpy and Python.
 
     Accelerators are seeded if they are in use. ``torch.manual_seed`` would queue a call for those that are not, with a
     stack trace each time, which costs more than everything else that the engine does in a pull.
@@ -45,18 +44,28 @@ def seeded(seed: int) -> Iterator[None]:
     Args:
         seed: the seed.
     """
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed_all(seed)
+    if _HAS_MPS:
+        torch.mps.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed all random states, and put the old ones back whatever happens.
+
+    Args:
+        seed: see :func:`seed_all`.
+    """
     python_state, numpy_state, torch_state = random.getstate(), np.random.get_state(), torch.get_rng_state()
     in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     cuda_states = torch.cuda.get_rng_state_all() if in_use else []
     mps_state = torch.mps.get_rng_state() if _HAS_MPS else None
     try:
-        torch.default_generator.manual_seed(seed)
-        if cuda_states:
-            torch.cuda.manual_seed_all(seed)
-        if mps_state is not None:
-            torch.mps.manual_seed(seed)
-        np.random.seed(seed % 2**32)
-        random.seed(seed)
+        seed_all(seed)
         yield
     finally:
         random.setstate(python_state)
@@ -77,7 +86,7 @@ def takes_generator(sampler: Sampler) -> bool:
 
 
 def draw(sampler: Sampler, num_samples: int, seed: int, device: torch.device, with_generator: bool) -> Tensor:
-    """Return a batch of exactly ``num_samples`` samples.
+    """Return a batch of exactly ``num_samples`` samples; the global random states are left as they were.
 
     Args:
         sampler: the arm's sampler.
@@ -87,10 +96,27 @@ def draw(sampler: Sampler, num_samples: int, seed: int, device: torch.device, wi
         with_generator: whether ``sampler`` takes one.
 
     Raises:
+        ArmError: see :func:`draw_seeded`.
+    """
+    with seeded(seed):
+        return draw_seeded(sampler, num_samples, seed, device, with_generator)
+
+
+def draw_seeded(sampler: Sampler, num_samples: int, seed: int, device: torch.device, with_generator: bool) -> Tensor:
+    """Return a batch of exactly ``num_samples`` samples; the caller seeds the global random states.
+
+    Args:
+        sampler: the arm's sampler.
+        num_samples: samples to draw.
+        seed: seed of the generator.
+        device: device of the generator.
+        with_generator: whether ``sampler`` takes one.
+
+    Raises:
         ArmError: if the sampler fails or returns anything else than that many samples.
     """
     try:
-        with seeded(seed), torch.no_grad():
+        with torch.no_grad():
             if with_generator:
                 batch = sampler(num_samples, generator=torch.Generator(device).manual_seed(seed))
             else:

@@ -183,7 +183,7 @@ class ModelSelector:
         if sampler is not None and not callable(sampler):
             raise InputError(f"Expected a callable sampler for arm {name!r}, but got {type(sampler).__name__}.")
         metric = arm_metric(self.metric, arm_delta(self.metric, self._initial, len(self._arms) + 1), self.device)
-        joined = {arm.name: arm.stats.num_samples for arm in self._arms.values() if arm.stats.num_samples}
+        joined = {arm.name: arm.stats.num_samples for arm in self._arms.values() if arm.retired is None}
         self._arms[name] = Arm(name, metric, sampler, 1.0 + self.refresh, joined)
 
     def retire_arm(self, name: str, reason: str | None = None) -> None:
@@ -451,9 +451,11 @@ class ModelSelector:
         )
 
     def _drawn_since(self, newcomer: Arm) -> int:
-        if not newcomer.joined:
-            return max(arm.stats.num_samples for arm in self._arms.values())
-        return max(arm.stats.num_samples - newcomer.joined.get(arm.name, 0) for arm in self._arms.values())
+        names = list(self._arms)
+        later = names[names.index(newcomer.name) :]
+        # Arms that are neither had been retired before this one joined.
+        before = {**newcomer.joined, **dict.fromkeys(later, 0)}
+        return max(self._arms[name].stats.num_samples - count for name, count in before.items() if name in self._arms)
 
     def _ruled_out(self) -> frozenset[str]:
         if self.stop == "certified":

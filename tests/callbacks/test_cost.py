@@ -1,0 +1,90 @@
+"""What a validation must not cost: work that was done already, and work that grows with the length of the training."""
+
+import torch
+
+from tests.callbacks.models import bandit, fid, fit
+from tests.callbacks.test_report import TableLogger
+from tm_bandit.callbacks import _store
+from tm_bandit.callbacks._report import HistoryText
+from tm_bandit.metrics.fid import OptimisticFID
+from tm_bandit.selection.result import encode
+
+
+def test_the_weights_of_an_arm_are_read_at_most_once_per_validation(tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setattr(_store, "read_weights", lambda path, real=_store.read_weights: read.append(path) or real(path))
+    callback = bandit(tmp_path, budget=300, policy="random")
+    fit(tmp_path, callback, max_epochs=3)
+    assert callback.result.pulls["step8"] > 35, "it is pulled in all validations"
+    # The newest weights are in memory; of the older ones there is one in the second validation and two in the third.
+    assert len(read) == 3
+
+
+def test_arms_without_new_samples_are_not_logged_again(tmp_path):
+    logger = TableLogger()
+    callback = bandit(tmp_path, budget=40)
+    done = fit(tmp_path, callback, max_epochs=6, logger=logger)
+    entries = [metrics for _, metrics in logger.metrics if "bandit/best" in metrics]
+    assert len(entries) == 6
+    logged = {}
+    for entry in entries:
+        assert {"bandit/current", "bandit/current_is_best", "bandit/best", "bandit/best_step"} <= set(entry)
+        counts = {key: float(value) for key, value in entry.items() if key.endswith("/n")}
+        assert 1 <= len(counts) <= 4
+        for key, value in counts.items():
+            assert logged.get(key) != value, "nothing new about this arm"
+            logged[key] = value
+    # What others may monitor is complete all the same.
+    for name, count in callback.result.num_samples.items():
+        assert done.callback_metrics[f"bandit/{name}/n"] == count
+
+
+def test_numbers_of_all_arms_are_computed_once_at_the_end_of_a_validation(tmp_path, monkeypatch):
+    asked = []
+    real = OptimisticFID.losses
+    monkeypatch.setattr(OptimisticFID, "losses", lambda self, f: asked.append(self.num_samples) or real(self, f))
+    callback = bandit(tmp_path, fid("witness"), budget=400, max_arms=2, policy="uniform")
+    fit(tmp_path, callback, max_epochs=3)
+    # Once per pull, and once more for each of at most three arms.
+    assert len(asked) <= 3 * (40 + 3)
+    assert len(callback.result.retired) == 1
+
+
+def test_retired_arms_leave_numbers_only(tmp_path):
+    callback = bandit(tmp_path, max_arms=2)
+    fit(tmp_path, callback, max_epochs=6)
+    header = torch.load(tmp_path / "stats.pt", weights_only=True)
+    arms = _store.read_stats(tmp_path, header["run"], 48)["selector"]["arms"]
+    retired = [arm for arm in arms if arm["retired"] is not None]
+    assert len(retired) == 4
+    for arm in retired:
+        assert arm["metric"] == {}
+        assert arm["trace"] == []
+    assert all(len(arm["joined"]) <= 2 for arm in arms), "what is kept about rivals does not grow with the training"
+
+
+def test_the_history_is_encoded_by_what_is_new(monkeypatch):
+    from tm_bandit.callbacks import _report
+
+    encoded = []
+    monkeypatch.setattr(_report, "encode", lambda value: encoded.append(value) or encode(value))
+    text, history = HistoryText(), {"arm": [], "estimate": [], "best": []}
+    for name in ('"quoted"', "b", "c"):
+        history["arm"] += [name, name]
+        history["estimate"] += [float("nan"), 1.5]
+        history["best"] += [None, name]
+        assert text.read(history) == encode(history)
+    assert sum(len(value) for value in encoded if isinstance(value, list)) == 3 * 6
+
+
+def test_packed_statistics_are_the_same(tmp_path):
+    rows = [torch.rand(3, 2), torch.rand(1, 2).double(), torch.arange(4), torch.zeros(0, 2), torch.rand(300, 300)]
+    value = {"rows": rows, "count": torch.tensor(5), "name": "a", "none": None, "trace": [{"x": float("inf")}]}
+    torch.save(_store.pack(value), tmp_path / "packed.pt")
+    again = _store.unpack(torch.load(tmp_path / "packed.pt", weights_only=True))
+    assert list(again) == list(value)
+    assert all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(again["rows"], rows, strict=True))
+    assert again["count"].shape == ()
+    assert (again["name"], again["none"], again["trace"]) == ("a", None, value["trace"])
+    small = again["rows"][0]
+    assert small.untyped_storage().nbytes() == small.nbytes, "it does not keep the others in memory"
