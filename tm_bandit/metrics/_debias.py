@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from tm_bandit.functional.crossfit import fold_numbers, refit_counts
+from tm_bandit.functional.crossfit import FOLDS, fold_numbers, refit_counts
 from tm_bandit.functional.debias import RootTrace, own_weight, slope_ratio, slope_weight, spectral_bias
 from tm_bandit.functional.frechet_stream import WitnessSummary
 from tm_bandit.functional.moments import Moments
@@ -17,12 +18,23 @@ from tm_bandit.functional.witness_fd import FrechetSums, block_size, damp_witnes
 from tm_bandit.metrics._spectrum import SampleSpectrum
 from tm_bandit.reference import ReferenceStatistics
 
+#: Parts of fewer rows than this say more about their own noise than about that of all rows.
+_LEAST_PART = 10
 
-class Slope(NamedTuple):
-    """A slope ratio and the number of rows at which it was measured."""
 
-    ratio: float
+class Parts(NamedTuple):
+    """What parts of the rows say about all of them.
+
+    Args:
+        num: number of rows at which it was measured.
+        ratio: slope ratio of the bias, if it was asked for.
+        spread: standard deviation of the distance of one row's worth of samples: divided by the root of the number of
+            rows it is a standard error; zero if there are too few.
+    """
+
     num: int
+    ratio: float | None
+    spread: float
 
 
 def root_trace(spectrum: SampleSpectrum) -> RootTrace:
@@ -45,40 +57,60 @@ def curve_scale(spectrum: SampleSpectrum) -> float:
     return math.sqrt(own / total) if total > 0 else 1.0
 
 
-def measure_slope(
-    reference: ReferenceStatistics, folded: Moments | None, rows: Sequence[Tensor], known: Slope | None
-) -> Slope | None:
-    """Measure how fast the bias falls, from disjoint parts of the rows; anew when their number has grown by a refit.
+def measure_parts(
+    reference: ReferenceStatistics, folded: Moments | None, rows: Sequence[Tensor], slope: bool, known: Parts | None
+) -> Parts | None:
+    """Compare disjoint parts of the rows; anew when the number of rows has grown by a refit.
 
     Args:
         reference: statistics of the real data.
         folded: moments of rows that are no longer kept; they are one of the parts.
         rows: batches that are kept.
+        slope: whether the slope of the bias is wanted as well.
         known: what was measured before.
 
     Returns:
-        The slope, or ``None`` if there are no two parts.
+        What was found, or what was known if too few rows are kept.
     """
     gone = 0 if folded is None else folded.count
     count = max(refit_counts(gone + sum(batch.shape[0] for batch in rows)), default=0)
-    if known is not None and known.num == count:
+    if known is not None and known.num == count and (known.ratio is not None or not slope):
         return known
-    kept = torch.cat(list(rows))[: max(count - gone, 0)] if rows else None
-    if kept is None or len(kept) < 4:
+    if count - gone < 4:
         return known
+    kept = torch.cat(list(rows))[: count - gone]
+    fold = fold_numbers(0, len(kept)).to(kept.device)
+    return Parts(count, _slope(reference, folded, kept, fold) if slope else None, _spread(reference, kept, fold))
+
+
+def _slope(reference: ReferenceStatistics, folded: Moments | None, kept: Tensor, fold: Tensor) -> float:
+    """How fast the bias falls, as a ratio to the reference's own curve."""
     if folded is not None:
         parts = [_measured(reference, folded, []), _measured(reference, None, [kept])]
     else:
         # Half of every ten rows, so that a drift of the sampler is in both parts alike.
-        side = fold_numbers(0, len(kept)).to(kept.device) % 2
-        parts = [_measured(reference, None, [kept[side == half]]) for half in (0, 1)]
-    return Slope(slope_ratio(_measured(reference, folded, [kept]), parts, reference.bias), count)
+        parts = [_measured(reference, None, [kept[fold % 2 == half]]) for half in (0, 1)]
+    traces = [root_trace(part) for part in (_measured(reference, folded, [kept]), *parts)]
+    return slope_ratio(traces[0], traces[1:], reference.bias)
 
 
-def _measured(reference: ReferenceStatistics, folded: Moments | None, rows: Sequence[Tensor]) -> RootTrace:
+def _spread(reference: ReferenceStatistics, kept: Tensor, fold: Tensor) -> float:
+    """Batch means: the spread of the distances of a tenth of the rows each, every one minus its share of the bias."""
+    size = len(kept) // FOLDS
+    if size < _LEAST_PART:
+        return 0.0
+    distances = []
+    for number in range(FOLDS):
+        part = _measured(reference, None, [kept[fold == number]])
+        plug_in = part.mean_gap_squared + part.trace / part.count + reference.trace - 2 * root_trace(part).value
+        distances.append(float(plug_in) - curve_scale(part) * reference.bias(part.count))
+    return statistics.stdev(distances) * math.sqrt(size)
+
+
+def _measured(reference: ReferenceStatistics, folded: Moments | None, rows: Sequence[Tensor]) -> SampleSpectrum:
     spectrum = SampleSpectrum(reference, norms=False)
     spectrum.read(folded, rows)
-    return root_trace(spectrum)
+    return spectrum
 
 
 class Fit(NamedTuple):
@@ -122,20 +154,29 @@ class Fit(NamedTuple):
         return cls(0.0, float(std) * unit / math.sqrt(folded.count), fit.spectrum[0] * unit**2)
 
 
-def debiased_value(spectrum: SampleSpectrum, plug_in: float, fit: Fit, slope: Slope | None) -> float:
+def debiased_value(
+    spectrum: SampleSpectrum, plug_in: float, fit: Fit, parts: Parts | None = None
+) -> tuple[float, float]:
     """Subtract the bias from the plug-in, and stay between the witness mean and the plug-in.
 
     Args:
         spectrum: spectra of the rows.
         plug_in: their distance with the ``1/n`` covariance.
         fit: what the witness knows of them.
-        slope: measured slope ratio, if there are rows enough for it.
+        parts: what parts of the rows say, if there are enough of them.
+
+    Returns:
+        The estimate and its standard error: what the witness sees of the noise, of first and of second order, or what
+        parts of the rows show, whichever is more.
     """
     reference, count = spectrum.reference, spectrum.count
     curve = reference.bias(count)
     bias = curve_scale(spectrum) * curve
+    stderr = math.hypot(fit.stderr, reference.noise / count)
     if fit.product is not None:
         bias += own_weight(count, reference.num_features) * (spectral_bias(fit.product, count) - bias)
-    if slope is not None:
-        bias += slope_weight(count, reference.num_features) * (slope.ratio * curve - bias)
-    return min(max(plug_in - bias, fit.lowest), max(plug_in, fit.lowest))
+    if parts is not None:
+        if parts.ratio is not None:
+            bias += slope_weight(count, reference.num_features) * (parts.ratio * curve - bias)
+        stderr = max(stderr, parts.spread / math.sqrt(count))
+    return min(max(plug_in - bias, fit.lowest), max(plug_in, fit.lowest)), stderr

@@ -25,7 +25,7 @@ from tm_bandit.functional.fd_bounds import (
     threshold_covariance,
 )
 from tm_bandit.functional.frechet import assemble
-from tm_bandit.metrics._debias import Fit, debiased_value, measure_slope
+from tm_bandit.metrics._debias import Fit, debiased_value, measure_parts
 from tm_bandit.metrics._spectrum import SampleSpectrum
 from tm_bandit.metrics._witness import WitnessRowMetric
 from tm_bandit.metrics.base import LOSS_FIELDS, Debiased, Interval, check_level, exact_arithmetic, is_number, is_whole
@@ -428,20 +428,20 @@ class OptimisticFID(WitnessRowMetric):
         """Return the near-unbiased estimate and its standard error."""
         spectrum = self._spectrum()
         reference, folded, rows = spectrum.reference, self._folded(), self._kept_rows()
-        slope = None
-        if rows and slope_weight(spectrum.count, reference.num_features) > 0:
+        parts = None
+        if rows:
             # What was measured holds as long as the rows begin with the same object.
-            known, first, of = self._caches.get("slope", (None, None, None))
+            known, first, of = self._caches.get("parts", (None, None, None))
             same = first is rows[0] and of is reference
-            slope = measure_slope(reference, folded, rows, known if same else None)
-            self._caches["slope"] = (slope, rows[0], reference)
+            wanted = slope_weight(spectrum.count, reference.num_features) > 0
+            parts = measure_parts(reference, folded, rows, wanted, known if same else None)
+            self._caches["parts"] = (parts, rows[0], reference)
         if folded is not None and self.bound != "witness":
             # These bounds keep no single rows beyond the dimension, and so no scores.
             fit = Fit.of_moments(reference, folded)
         else:
             fit = Fit.of_summary(self._witness_summary())
-        value = debiased_value(spectrum, self._plug_in(unbiased=False), fit, slope)
-        return value, math.hypot(fit.stderr, reference.noise / spectrum.count)
+        return debiased_value(spectrum, self._plug_in(unbiased=False), fit, parts)
 
 
 def _check_arguments(
