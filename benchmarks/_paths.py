@@ -12,6 +12,7 @@ from torch import Tensor
 from tm_bandit.functional.confidence import ScoreMoments, WidthKind, deviation, sequence_width
 from tm_bandit.functional.crossfit import (
     FOLDS,
+    Fitting,
     FoldLayout,
     fit_folds,
     fold_numbers,
@@ -26,6 +27,7 @@ from tm_bandit.functional.frechet_stream import WitnessSummary, upper_bound
 from tm_bandit.functional.marginal_stream import witness_interval
 from tm_bandit.functional.witness_fd import (
     Axes,
+    FrechetWitness,
     block_size,
     make_axes,
     score_rows,
@@ -61,32 +63,37 @@ class Crossings(NamedTuple):
     ends: dict[int, tuple[float, float]]
 
 
-def _power_moments(scores: Tensor, count: int) -> list[ScoreMoments]:
-    return [ScoreMoments.of(run[:count]) for run in scores]
-
-
-def frechet_scores(rows: Tensor, eigenvalues: Tensor, looks: list[int], alpha: float, kind: WidthKind) -> Iterator:
-    """Yield, for each look, the scores of all runs ``(runs, look)`` and the mean damping ``(runs,)``."""
+def frechet_scores(
+    rows: Tensor, eigenvalues: Tensor, looks: list[int], alpha: float, kind: WidthKind, fitting: Fitting = "crossfit"
+) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Yield, for each look, the scores of all runs ``(runs, number of scores)`` and the mean damping ``(runs,)``."""
     axes: Axes = make_axes(eigenvalues)
     counts = [*refit_counts(looks[-1]), looks[-1] + 1]
+    crossfit = fitting == "crossfit"
+    scores = torch.empty(rows.shape[:2], dtype=torch.float64)
     for fitted, until in pairwise(counts):
         due = [look for look in looks if fitted <= look < until]
-        if not due:
+        if crossfit and not due:
             continue
-        folds, block = num_folds(fitted), block_size(fitted, rows.shape[-1])
+        folds, block = num_folds(fitted) if crossfit else 1, block_size(fitted, rows.shape[-1])
         layout, grouped = _grouped(rows[:, :fitted], folds)
+        sums = sum_folds(grouped, layout, axes, block)
         recent = recent_rows(fitted)
         witness, damping, _ = fit_folds(
-            leave_one_out(sum_folds(grouped, layout, axes, block)),
+            leave_one_out(sums) if crossfit else sums,
             axes,
             rows[:, recent.start : recent.stop],
-            layout.fold[recent.start : recent.stop],
+            layout.fold[recent.start : recent.stop] - int(not crossfit),
             sequence_width(fitted, alpha, kind),
         )
-        layout, grouped = _grouped(rows[:, : due[-1]], folds)
-        scores = score_rows(witness, grouped)[:, layout.fold, layout.slot]
+        if crossfit:
+            layout, grouped = _grouped(rows[:, : due[-1]], folds)
+            scores = score_rows(witness, grouped)[:, layout.fold, layout.slot]
+        else:
+            own = FrechetWitness(*(part[:, 0] for part in witness))
+            scores[:, fitted:until] = score_rows(own, rows[:, fitted:until])
         for look in due:
-            yield look, scores[:, :look], damping.mean(1)
+            yield look, scores[:, (0 if crossfit else counts[0]) : look], damping.mean(1)
 
 
 def _grouped(rows: Tensor, folds: int) -> tuple[FoldLayout, Tensor]:
@@ -117,7 +124,13 @@ def plug_in_path(rows: Tensor, eigenvalues: Tensor, looks: list[int]) -> dict[in
 
 
 def frechet_coverage(
-    scenario: Scenario, runs: int, looks: list[int], delta: float, kind: WidthKind = "mixture", seed: int = 0
+    scenario: Scenario,
+    runs: int,
+    looks: list[int],
+    delta: float,
+    kind: WidthKind = "mixture",
+    seed: int = 0,
+    fitting: Fitting = "crossfit",
 ) -> Crossings:
     """Follow runs of one scenario and count those that ever cross the truth."""
     rows = scenario.sampler(runs, looks[-1], torch.Generator().manual_seed(seed))
@@ -126,9 +139,9 @@ def frechet_coverage(
     below = torch.zeros(runs, dtype=torch.bool)
     ends = {}
     slack = 1e-9 * float(scenario.eigenvalues.sum())
-    for look, scores, damping in frechet_scores(rows, scenario.eigenvalues, looks, delta / 2, kind):
+    for look, scores, damping in frechet_scores(rows, scenario.eigenvalues, looks, delta / 2, kind, fitting):
         lower, upper = [], []
-        for run, moments in enumerate(_power_moments(scores, look)):
+        for run, moments in enumerate(map(ScoreMoments.of, scores)):
             lower.append(max(0.0, moments.mean - deviation(moments, delta / 2, upper=False, kind=kind)))
             distance, largest = (float(values[run]) for values in plug_in[look])
             upper.append(upper_bound(distance, WitnessSummary(moments, float(damping[run]), largest), delta / 2, kind))

@@ -6,7 +6,14 @@ import pytest
 import torch
 
 from tm_bandit.functional import bias_curve, debiased_log_is, expected_root_trace
-from tm_bandit.functional.debias import RootTrace, slope_ratio, slope_weight
+from tm_bandit.functional.debias import (
+    RootTrace,
+    own_weight,
+    second_order_noise,
+    slope_ratio,
+    slope_weight,
+    spectral_bias,
+)
 
 
 def spectrum(dim, decay):
@@ -76,6 +83,40 @@ def test_the_plug_in_minus_the_curve_is_zero_for_the_reference_itself():
             errors.append(float(plug_in) - bias_curve(values, count))
         errors = torch.tensor(errors)
         assert abs(float(errors.mean())) < 4 * float(errors.std()) / math.sqrt(40) + 0.3
+
+
+def plug_ins(count, own, reference, runs, seed):
+    """Plug-in distances of independent runs of centred Gaussian rows with axis variances ``own``."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randn(runs, count, len(own), generator=generator, dtype=torch.float64) * own.sqrt()
+    mean = rows.mean(1, keepdim=True)
+    cross = torch.linalg.svdvals((rows - mean) * reference.sqrt() / math.sqrt(count)).sum(-1)
+    trace = (rows - mean).square().sum((1, 2)) / count
+    return mean.square().sum((1, 2)) + trace + reference.sum() - 2 * cross
+
+
+def test_the_bias_of_another_spectrum_than_the_reference():
+    """A white generator against a steep reference, whose own curve is off by many standard errors."""
+    reference = spectrum(64, 0.8)
+    own = torch.full((64,), float(reference.mean()), dtype=torch.float64)
+    truth = float((own.sqrt() - reference.sqrt()).square().sum())
+    for count in (16, 64, 256):
+        found = plug_ins(count, own, reference, 200, seed=count) - truth
+        error = 4 * float(found.std()) / math.sqrt(200) + 0.005 * float(found.mean())
+        assert float(found.mean()) == pytest.approx(spectral_bias(own * reference, count), abs=error)
+        assert abs(float(found.mean()) - bias_curve(reference, count)) > 2 * error
+
+
+def test_the_noise_of_the_reference_itself():
+    """Standard deviation over 2,000 runs, whose own relative error is below two per cent; second order, so large n."""
+    reference = torch.tensor([3.0, 2.0, 1.0, 0.5, 0.1], dtype=torch.float64)
+    found = plug_ins(400, reference, reference, 2000, seed=0)
+    assert float(found.std()) * 400 == pytest.approx(second_order_noise(reference), rel=0.08)
+    assert second_order_noise(torch.zeros(3)) == 0.0
+
+
+def test_the_own_spectrum_counts_fully_from_the_dimension_on():
+    assert [own_weight(n, 10) for n in (1, 5, 10, 1000)] == [0.1, 0.5, 1, 1]
 
 
 def test_the_slope_ratio_of_the_reference_itself_is_one():

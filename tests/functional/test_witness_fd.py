@@ -168,7 +168,7 @@ class TestSchedule:
         assert (count - 100).abs().max() < 40
 
     @pytest.mark.parametrize("folds", [1, 5, 10])
-    @pytest.mark.parametrize("start, stop", [(0, 0), (0, 1), (0, 97), (13, 14), (13, 57)])
+    @pytest.mark.parametrize(("start", "stop"), [(0, 0), (0, 1), (0, 97), (13, 14), (13, 57)])
     def test_the_layout_has_one_place_for_each_row(self, folds, start, stop):
         layout = FoldLayout.of(start, stop, folds)
         assert torch.equal(layout.fold, fold_numbers(start, stop) % folds)

@@ -273,6 +273,28 @@ class TestDebiased:
         assert 0.6 * spread < torch.tensor(errors).mean() < 1.6 * spread
         assert abs(torch.tensor(values).mean() - truth()) < 4 * spread / math.sqrt(40) + 0.03 * truth()
 
+    @pytest.mark.parametrize(("count", "dim"), [(16, 64), (64, 64), (200, 64)])
+    def test_its_error_bar_is_honest_with_fewer_samples(self, count, dim):
+        """Near the reference, where the scores show hardly any noise; 40 runs tell a spread to about a tenth."""
+        ref = reference(dim=dim)
+        found = [
+            filled(draw(count, shift=0.05, stretch=1.1, seed=seed, ref=ref), ref=ref).debiased() for seed in range(40)
+        ]
+        spread = torch.stack([value for value, _ in found]).std()
+        assert 0.6 * spread < torch.stack([stderr for _, stderr in found]).mean() < 2.0 * spread
+
+    def test_labels_in_a_cycle_do_no_harm(self):
+        """Ten modes, one far out, drawn in turn: with folds by position each witness would miss one mode."""
+        ref = reference()
+        offset = torch.zeros(10, DIM, dtype=torch.float64)
+        offset[:, 0] = torch.arange(10) - 4.5
+        noise = draw(600, ref=ref)
+        cycle = noise + offset[torch.arange(600) % 10]
+        mixed = noise + offset[torch.randperm(600, generator=torch.Generator().manual_seed(0)) % 10]
+        one, two = filled(cycle, ref=ref), filled(mixed, ref=ref)
+        assert float(one.compute()) == pytest.approx(float(two.compute()), rel=0.05)
+        assert float(one.debiased().value) == pytest.approx(float(two.debiased().value), rel=0.05)
+
     @pytest.mark.parametrize("bound", ["paper", "none"])
     def test_other_bounds_have_it_too(self, bound):
         rows = draw(200)

@@ -282,10 +282,14 @@ class OptimisticFID(WitnessRowMetric):
     def debiased(self) -> Debiased:
         """Return a near-unbiased estimate and its standard error, for comparing arms of different sample counts.
 
-        The plug-in minus the bias it would have if the arm's spectrum were a multiple of the reference's (closed form,
-        also far below as many samples as dimensions); from twice the dimension on the measured decay of the bias takes
-        over. Clipped to what lies between the witness mean and the plug-in. It is an estimate, not a bound: arms whose
-        spectrum is far from the reference's are off by more than the standard error until a few times ``d`` samples.
+        The plug-in minus the bias that Gaussian samples with the arm's spectrum would have (closed form, also far below
+        as many samples as dimensions). While samples are fewer than dimensions ``d``, that spectrum is taken as partly
+        the reference's own; from ``2 d`` on the measured decay of the bias takes over. Clipped to what lies between the
+        witness mean and the plug-in.
+
+        The standard error is that of the noise: what the scores show, the noise that the reference itself would have,
+        or from 100 samples on the spread of tenths of the samples, whichever is most. It does not contain what is left
+        of the bias, which below ``d`` samples can be several times as large. So this is an estimate, not a bound.
 
         Raises:
             NotReadyError: if there are fewer than two samples, or no reference.
