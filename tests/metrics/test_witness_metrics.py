@@ -249,6 +249,22 @@ class TestBadInput:
         assert lower > 0.3
 
 
+class TestMemory:
+    def test_no_copy_of_the_rows_is_kept(self):
+        """Beyond the rows: a score per row, and per fold one block and a few vectors."""
+        dim, count = 64, 700
+        ref = reference(dim=dim)
+        metric = OptimisticFID(feature="none", reference=ref)
+        for part in draw(count, ref=ref).split(7):
+            metric.update_features(part)
+            metric.compute()
+        stream = metric._caches["witness"].read(None, [], metric.rows)
+        assert all(mine is theirs for mine, theirs in zip(stream._batches, metric.rows, strict=True))
+        tensors = [value for value in vars(stream).values() if isinstance(value, torch.Tensor)]
+        kept = sum(part.numel() for part in (*tensors, *stream._witness))
+        assert kept <= 1.5 * count + 5 * (dim * dim + 3 * dim) + dim
+
+
 class TestDebiased:
     @pytest.mark.parametrize("ratio", [0.25, 0.5, 1, 2])
     def test_a_third_of_the_error_of_extrapolation(self, ratio):

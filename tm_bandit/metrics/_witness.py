@@ -62,10 +62,9 @@ class WitnessCache:
                 settled_scores=torch.cat(list(settled)) if settled else None,
             )
             self._folded, self._rows, known = gone, [], 0
-        new = list(rows[known:])
-        if new:
-            stream.extend(new[0] if len(new) == 1 else torch.cat(new))
-            self._rows.extend(new)
+        for batch in rows[known:]:
+            stream.extend(batch)
+            self._rows.append(batch)
         return stream
 
 
