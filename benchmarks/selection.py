@@ -26,7 +26,7 @@ from benchmarks.scenarios import SCENARIOS, scenario
 from tm_bandit.policies import ArmStats, Uniform
 from tm_bandit.policies.base import lowest
 from tm_bandit.selection.sampling import stable_seed
-from tm_bandit.simulation import Contestant, average_regret, mean_and_error, optimal_pick_ratio, run_trial
+from tm_bandit.simulation import Contestant, Scenario, average_regret, mean_and_error, optimal_pick_ratio, run_trial
 from tm_bandit.simulation.trials import Trial
 
 BATCH = 5
@@ -66,6 +66,7 @@ QUICK = ("default", "identify", "authors' UCB", "Naive-UCB", "greedy", "epsilon-
 
 BLIND = ("blind", "blind2")
 LARGE = ("imagenet", "cifar10", "ffhq", "real")
+SLOW_TO_STOP = ("imagenet", "ffhq", "real")
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class Plan:
         paths: independent paths per arm that the runs of a block pair anew.
         large_paths: the same in the large scenarios.
         stop_budget: samples of a stopping run.
+        slow_stop_budget: the same in the large scenarios that no such run ends with a certified answer.
         blind_pulls: pulls on the blind-spot arms.
         contestants: names of the policies.
         first_seed: seed of the first trial; those below 1,000 served to choose the default policy's constants.
@@ -98,13 +100,14 @@ class Plan:
     paths: int
     large_paths: int
     stop_budget: int
+    slow_stop_budget: int
     blind_pulls: int
     contestants: tuple[str, ...]
     first_seed: int = 1000
 
 
-FULL = Plan(20, 1000, 20, 1000, 0.05, 0.1, 10, 4, 2, 15_000, 2500, tuple(c.name for c in CONTESTANTS))
-SHORT = Plan(2, 400, 1, 300, 0.1, 0.2, 10, 1, 1, 3000, 500, QUICK)
+FULL = Plan(20, 1000, 20, 1000, 0.05, 0.1, 10, 4, 2, 15_000, 6000, 2500, tuple(c.name for c in CONTESTANTS))
+SHORT = Plan(2, 400, 1, 300, 0.1, 0.2, 5, 2, 2, 3000, 1500, 500, QUICK)
 
 
 # ---- one task per process --------------------------------------------------------------------------------------------
@@ -112,12 +115,12 @@ SHORT = Plan(2, 400, 1, 300, 0.1, 0.2, 10, 1, 1, 3000, 500, QUICK)
 
 def regret_task(name: str, trial: int, plan: Plan) -> dict[str, Any] | None:
     """Run all contestants on one trial of one scenario; they share the arms' samples and numbers."""
-    arms = scenario(name)
+    seed = plan.first_seed + trial
+    arms = shuffled(scenario(name), seed)
     if arms is None:
         return None
     large = name in LARGE
     pulls, refresh = (plan.large_pulls, plan.large_refresh) if large else (plan.pulls, plan.refresh)
-    seed = plan.first_seed + trial
     shared = replayed(arms, stable_seed("trial", seed), batch_size=BATCH, refresh=refresh, always=not large)
     rows = {}
     for contestant in CONTESTANTS:
@@ -125,6 +128,14 @@ def regret_task(name: str, trial: int, plan: Plan) -> dict[str, Any] | None:
             how = replace(contestant, options={**contestant.options, "refresh": refresh})
             rows[contestant.name] = _digest(run_trial(shared, how, pulls=pulls, batch_size=BATCH, seed=seed))
     return {"scenario": name, "title": arms.name, "pulls": pulls, "contestants": rows}
+
+
+def shuffled(arms: Scenario | None, seed: int) -> Scenario | None:
+    """Return a scenario with its arms in another order: nobody shall be right because the best arm comes first."""
+    if arms is None or arms.joins:
+        return arms
+    order = torch.randperm(len(arms.arms), generator=torch.Generator().manual_seed(seed)).tolist()
+    return replace(arms, arms=[arms.arms[i] for i in order])
 
 
 def _digest(trial: Trial) -> dict[str, Any]:
@@ -140,7 +151,7 @@ def _digest(trial: Trial) -> dict[str, Any]:
 
 def stop_task(name: str, block: int, plan: Plan) -> list[dict[str, Any]] | None:
     """Run both stop rules several times; each run pairs the arms' independent paths anew."""
-    arms = scenario(name)
+    arms = shuffled(scenario(name), block)
     if arms is None:
         return None
     how = {"batch_size": STOP_BATCH, "refresh": 0.1, "always": False}
@@ -156,10 +167,11 @@ def _stop_runs(name: str, arms, paths, stop: str, block: int, plan: Plan) -> dic
     shuffle = torch.Generator().manual_seed(block)
     wrong, samples, uniform = 0, [], []
     contestant = Contestant(stop, options={"stop": stop, "refresh": 0.1})
-    pulls = plan.stop_budget // STOP_BATCH
+    budget = plan.slow_stop_budget if name in SLOW_TO_STOP else plan.stop_budget
     for run in range(plan.runs):
         picks = torch.randint(len(paths[0]), (len(paths),), generator=shuffle).tolist()
         streams = [column[pick] for column, pick in zip(paths, picks, strict=True)]
+        pulls = budget // STOP_BATCH
         trial = run_trial(_paired(arms, streams), contestant, pulls=pulls, batch_size=STOP_BATCH, seed=run)
         if trial.result.stopped_by == "stop":
             wrong += arms.gap(str(trial.result.best)) > 0.0
@@ -169,6 +181,7 @@ def _stop_runs(name: str, arms, paths, stop: str, block: int, plan: Plan) -> dic
         "scenario": name,
         "title": arms.name,
         "stop": stop,
+        "budget": budget,
         "runs": plan.runs,
         "paths": len(paths[0]),
         "wrong": wrong,
@@ -186,9 +199,9 @@ def _paired(arms, streams):
 
 def blind_task(name: str, trial: int, plan: Plan) -> dict[str, Any] | None:
     """Run the default policy for long on arms that are bad only through rotation."""
-    arms = scenario(name)
-    assert arms is not None
     seed = plan.first_seed + trial
+    arms = shuffled(scenario(name), seed)
+    assert arms is not None
     shared = replayed(arms, stable_seed("trial", seed), batch_size=BATCH, refresh=0.1)
     contestant = Contestant("default", options={"refresh": 0.1})
     trial_run = run_trial(shared, contestant, pulls=plan.blind_pulls, batch_size=BATCH, seed=seed)

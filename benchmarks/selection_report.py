@@ -34,7 +34,7 @@ def render(results: Mapping[str, Any]) -> str:
     if by_scenario:
         parts += [_regret(by_scenario), _identification(by_scenario)]
     if results["stop_task"]:
-        parts.append(_stopping(results["stop_task"], results["plan"]))
+        parts.append(_stopping(results["stop_task"]))
     if results["blind_task"]:
         parts.append(_blind(results["blind_task"], results["plan"]))
     if results.get("cost"):
@@ -46,9 +46,10 @@ def _setting(plan: Mapping[str, Any]) -> str:
     return (
         f"Batch {BATCH}, {plan['pulls']} pulls ({plan['large_pulls']} above 256 dimensions, where the plug-in estimate "
         f"of the baselines is held until an arm's sample count has grown by {plan['large_refresh']:.0%}). The rows say "
-        f"how many trials they have; the seeds, from {plan['first_seed']} on, are not those with which the constants "
-        "of the default policy were chosen. Regret is in the metric's unit; ± is one standard error over the trials. "
-        "The default starts with two batches per arm, which is the least its witness can use, the baselines with one."
+        f"how many trials they have, each with the arms in another order; the seeds, from {plan['first_seed']} on, are "
+        "not those with which the constants of the default policy were chosen. Regret is in the metric's unit; ± is "
+        "one standard error over the trials. The default starts with two batches per arm, which is the least its "
+        "witness can use, the baselines with one."
     )
 
 
@@ -107,22 +108,30 @@ def _identification(by_scenario: Entries) -> str:
     return "\n".join(lines)
 
 
-def _stopping(entries: Sequence[Mapping[str, Any]], plan: Mapping[str, Any]) -> str:
+def _stopping(entries: Sequence[Mapping[str, Any]]) -> str:
     lines = [
         "## Stopping early",
         "",
-        f"delta = 0.05, batch {STOP_BATCH}, at most {plan['stop_budget']} samples. The runs pair independent paths of "
-        "the arms anew, as many per arm as the table says, so an error rate of 0 means rare, not never. Wrong is a "
-        "share of all runs: a run that does not stop names no winner.",
+        f"delta = 0.05, batch {STOP_BATCH}. The runs pair independent paths of the arms anew, as many per arm as the "
+        "table says, so an error rate of 0 means rare, not never. Wrong is a share of all runs: a run that has not "
+        "stopped by its budget names no winner.",
         "",
-        "| scenario | rule | runs | paths per arm | stopped | wrong | median samples | uniform evaluation would take |",
-        "|---|---|---|---|---|---|---|---|",
+        "| scenario | rule | budget | runs | paths per arm | stopped | wrong | median samples | uniform would take |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for title, stop in sorted({(entry["title"], entry["stop"]) for entry in entries}):
         blocks = [entry for entry in entries if (entry["title"], entry["stop"]) == (title, stop)]
         runs, paths, wrong = (sum(block[key] for block in blocks) for key in ("runs", "paths", "wrong"))
         samples, uniform = ([n for block in blocks for n in block[key]] for key in ("samples", "uniform"))
-        cells = [title, stop, str(runs), str(paths), f"{len(samples) / runs:.0%}", f"{wrong / runs:.1%}"]
+        cells = [
+            title,
+            stop,
+            str(blocks[0]["budget"]),
+            str(runs),
+            str(paths),
+            f"{len(samples) / runs:.0%}",
+            f"{wrong / runs:.1%}",
+        ]
         cells += [f"{statistics.median(found):.0f}" if found else "-" for found in (samples, uniform)]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

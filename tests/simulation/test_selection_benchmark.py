@@ -79,7 +79,7 @@ def test_what_an_interrupted_run_left_is_shown_and_not_run_again(tmp_path, monke
     assert journal.is_file()
     assert text == render(json.loads((tmp_path / "selection.json").read_text("utf-8")))
     assert "| demo | 1 |" in text
-    assert "| demo | certified | 2 | 1 |" in text
+    assert "| demo | certified | 600 | 2 | 1 |" in text
     assert "blind spot" in text
     assert "imagenet" not in text
 

@@ -14,7 +14,7 @@ from tm_bandit.policies.base import ArmStats, Policy, lowest
 #: together; too small a width of the debiased estimate locks a good arm out among twenty close ones.
 _EXPLORATION = {"regret": 1.0, "identify": 2.0}
 #: Width of the witness mean, which is optimistic in itself, and of the debiased estimate, which is not.
-_WITNESS_WIDTH, _DEBIASED_WIDTH = 0.05, 0.6
+_WITNESS_WIDTH, _DEBIASED_WIDTH = 0.05, 0.4
 #: How fast the debiased estimate loses its weight when the witness is loose.
 _TIGHTNESS_POWER = 4
 
@@ -34,7 +34,7 @@ class UCB(Policy):
     where :math:`W` is the mean of the witness scores and :math:`s_W` its standard error, :math:`D` the debiased
     estimate and :math:`s_D` the larger of its standard error and :math:`s_W`, :math:`n` the arm's samples and :math:`t`
     the pulls so far. The expectation of :math:`W` is on the optimistic side already, so a width far below that of an
-    honest interval is enough (:math:`a_W = 0.05`); that of :math:`D` is not (:math:`a_D = 0.6`). The term
+    honest interval is enough (:math:`a_W = 0.05`); that of :math:`D` is not (:math:`a_D = 0.4`). The term
     :math:`10 / n` keeps an arm with an unlucky first batch in the race.
 
     The weight :math:`r = (W_L / D_L)^4 \in [0, 1]` comes from the tightness of the witness of the arm :math:`L` with
