@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -226,7 +226,7 @@ SCENARIOS: dict[str, Callable[[], Scenario | None]] = {
 }
 
 
-@lru_cache(maxsize=4)
+@cache
 def scenario(name: str) -> Scenario | None:
     """Make a scenario, once per process."""
     return SCENARIOS[name]()

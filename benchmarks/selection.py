@@ -30,6 +30,8 @@ from tm_bandit.simulation import Contestant, Scenario, average_regret, mean_and_
 from tm_bandit.simulation.trials import Trial
 
 BATCH = 5
+#: Pulls from one point of a curve to the next.
+MARK = 20
 #: Pulls of the stopping experiments are larger: they run to many thousands of samples.
 STOP_BATCH = 25
 
@@ -139,11 +141,11 @@ def shuffled(arms: Scenario | None, seed: int) -> Scenario | None:
 
 
 def _digest(trial: Trial) -> dict[str, Any]:
-    marks = range(10, len(trial.choices) + 1, 10)
+    marks = range(MARK, len(trial.choices) + 1, MARK)
     best = trial.result.history["best"]
     return {
-        "regret": [average_regret(trial, p) for p in marks],
-        "ratio": [optimal_pick_ratio(trial, p) for p in marks],
+        "regret": [float(f"{average_regret(trial, p):.5g}") for p in marks],
+        "ratio": [round(optimal_pick_ratio(trial, p), 4) for p in marks],
         # The recommendation, each time that it changes, with the pull from which on it is given.
         "best": [[p, name] for p, name in enumerate(best, 1) if p == 1 or name != best[p - 2]],
     }

@@ -14,6 +14,7 @@ from benchmarks.selection import (
     BATCH,
     DEFAULT,
     IDENTIFY,
+    MARK,
     RIVALS,
     STOP_BATCH,
     UNIFORM,
@@ -190,7 +191,7 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
             curves = [e["contestants"][name]["regret"] for e in entries if name in e["contestants"]]
             if curves:
                 mean = [statistics.fmean(values) for values in zip(*curves, strict=True)]
-                pulls = range(10, 10 * len(mean) + 1, 10)
+                pulls = range(MARK, MARK * len(mean) + 1, MARK)
                 axes.plot(pulls, mean, color=colour, lw=2.4 if name == "default" else 1.3, label=name)
         axes.set_title(entries[0]["title"], fontsize=10, loc="left")
         axes.set_ylim(bottom=0)
