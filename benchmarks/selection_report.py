@@ -50,7 +50,7 @@ def _setting(plan: Mapping[str, Any]) -> str:
         f"how many trials they have, each with the arms in another order; the seeds, from {plan['first_seed']} on, are "
         "not those with which the constants of the default policy were chosen. Regret is in the metric's unit; ± is "
         "one standard error over the trials. The default starts with two batches per arm, which is the least its "
-        "witness can use, the baselines with one."
+        "witness can use, the baselines with one (greedy also with two)."
     )
 
 
