@@ -50,7 +50,7 @@ def _setting(plan: Mapping[str, Any]) -> str:
         f"how many trials they have, each with the arms in another order; the seeds, from {plan['first_seed']} on, are "
         "not those with which the constants of the default policy were chosen. Regret is in the metric's unit; ± is "
         "one standard error over the trials. The default starts with two batches per arm, which is the least its "
-        "witness can use, the baselines with one (greedy also with two)."
+        "witness can use, the baselines with one."
     )
 
 
@@ -159,6 +159,8 @@ def _cost(cost: Mapping[str, float]) -> str:
     return "\n".join(
         [
             "## Cost",
+            "",
+            "In one thread:",
             "",
             f"- Engine (policy and bookkeeping, 20 arms): {cost['engine_ms']:.2f} ms per pull.",
             f"- Algebra of {cost['pulls']:.0f} pulls at {cost['dim']:.0f} dimensions, 5 arms: "
