@@ -10,7 +10,7 @@ from typing import Any
 
 from tm_bandit._exceptions import InputError
 from tm_bandit.policies.base import ArmStats
-from tm_bandit.selection.verdict import central
+from tm_bandit.selection.verdict import FEWEST, central
 
 #: Names end up in logger keys, and MLflow allows no more than these characters in one.
 _VARIANT = re.compile(r"[A-Za-z0-9_. -]*")
@@ -80,6 +80,25 @@ def check_variants(variants: Mapping[str, Mapping[str, Any]] | None) -> dict[str
                 'write {"guidance_scale": 3.0}, or {} for none.'
             )
     return {name: dict(arguments) for name, arguments in variants.items()}
+
+
+def newcomer_burn_in(least: int, budget: int, newcomers: int) -> int:
+    """Return how many samples each new arm gets before the policy is asked about it, if nobody says otherwise.
+
+    With fewer samples than :data:`~tm_bandit.selection.verdict.FEWEST` a selection does not recommend an arm beside
+    others that have many, and a policy may leave it alone for ever after an unlucky start. Half of the budget remains
+    for the contenders, unless the metric needs more.
+
+    Args:
+        least: what the metric needs, or two batches.
+        budget: samples per validation.
+        newcomers: arms that join in one validation.
+
+    Example:
+        >>> [newcomer_burn_in(20, budget, newcomers=2) for budget in (60, 120, 400)]
+        [20, 30, 50]
+    """
+    return max(least, min(FEWEST, budget // (2 * newcomers)))
 
 
 def losers(stats: Iterable[ArmStats], best: ArmStats) -> list[str]:

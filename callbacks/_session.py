@@ -147,7 +147,7 @@ class Session:
         """Make the selector, which needs the reference, and give it the arms of a resumed training."""
         outcome: Summary | None = None
         if self.ranks.is_zero:
-            self._selector = self.settings.new_selector()
+            self._selector = self.settings.new_selector(self.settings.newcomers(self.trainer))
             if saved is not None:
                 self._load_stats(saved)
             for name in self.arms:

@@ -19,7 +19,7 @@ from torchmetrics import Metric
 from typing_extensions import override
 
 from tm_bandit._exceptions import InputError
-from tm_bandit.callbacks._arms import check_variants
+from tm_bandit.callbacks._arms import check_variants, newcomer_burn_in
 from tm_bandit.callbacks._distributed import default_chunk_size, refuse_sharded
 from tm_bandit.callbacks._report import RESULT, Summary, log_scalars
 from tm_bandit.callbacks._session import Session
@@ -76,7 +76,9 @@ class BanditCheckpoint(Checkpoint):
         real: where the real images of a validation batch are: an index, a key, or a function ``batch -> images``;
             ``None`` looks for them.
         goal: as in :class:`~tm_bandit.ModelSelector`.
-        burn_in: as in :class:`~tm_bandit.ModelSelector`.
+        burn_in: samples that every new arm gets before the policy is asked about it. ``"auto"`` means 50 (so that an
+            unlucky first batch does not shut a good arm out), but at least two batches, and no more than leaves half of
+            the budget to the contenders.
 
     Attributes:
         best_model_path: file of the best arm; its ``state_dict`` is the arm. Empty before the first validation. Being
@@ -203,14 +205,30 @@ class BanditCheckpoint(Checkpoint):
             return None
         return torch.tensor(self.result.best_score, dtype=torch.float64)
 
-    def new_selector(self) -> ModelSelector:
-        """Return a selector without arms, set up as this callback is."""
+    def newcomers(self, trainer: Trainer) -> int:
+        """Return how many arms join in one validation: weights times variants.
+
+        Args:
+            trainer: the Trainer, which may average weights.
+        """
+        return len(self.variants) * (2 if self.averaged and averaging_callback(trainer) is not None else 1)
+
+    def new_selector(self, newcomers: int = 1) -> ModelSelector:
+        """Return a selector without arms, set up as this callback is.
+
+        Args:
+            newcomers: how many arms join in one validation.
+        """
+        burn_in = self.burn_in
+        if burn_in == "auto":
+            least = max(self.metric.min_samples, 2 * self.batch_size)
+            burn_in = newcomer_burn_in(least, self.budget, newcomers)
         return ModelSelector(
             self.metric,
             policy=self.policy,
             batch_size=self.batch_size,
             budget=0,
-            burn_in=self.burn_in,
+            burn_in=burn_in,
             seed=self.seed,
             stop=self.stop,  # type: ignore[arg-type]
             goal=self.goal,  # type: ignore[arg-type]
@@ -243,7 +261,7 @@ class BanditCheckpoint(Checkpoint):
                 f"Expected {name} in this callback alone, but it is an attribute of {type(pl_module).__name__} as "
                 "well, where Lightning would reset it and save its network with the weights; give each its own."
             )
-        newcomers = len(self.variants) * (2 if self.averaged and averaging_callback(trainer) is not None else 1)
+        newcomers = self.newcomers(trainer)
         if newcomers > self.max_arms:
             raise InputError(
                 f"Expected max_arms to hold at least the {newcomers} arms of one validation (weights times variants), "

@@ -53,17 +53,15 @@ class Arm:
         self.metric.update_rows(rows)
         self._fresh = None
         pulls, count = self.stats.pulls + 1, self.stats.num_samples + rows.shape[0]
-        due = pulls >= self.next_refresh
+        # An arm that gets no more than its burn-in can be judged all the same.
+        due = count >= min_samples and (not self.trace or pulls >= self.next_refresh)
+        fields = CHECKPOINT_FIELDS if due else tuple(needs) if count >= min_samples else ()
+        fresh: dict[str, Any] = self.metric.losses(fields) if fields else {}
+        self.stats = replace(self.stats, pulls=pulls, num_samples=count, **fresh)
         if due:
             self.next_refresh = max(pulls + 1, math.ceil(self.growth * pulls))
-        fresh: dict[str, Any] = {}
-        if count >= min_samples:
-            fields = CHECKPOINT_FIELDS if due else tuple(needs)
-            fresh = self.metric.losses(fields) if fields else {}
-        self.stats = replace(self.stats, pulls=pulls, num_samples=count, **fresh)
-        if due and fresh:
             self.trace[count] = self.stats
-        return due and bool(fresh)
+        return due
 
     def fresh_stats(self) -> ArmStats:
         """Return the numbers with all fields up to date, without changing what the policy sees."""

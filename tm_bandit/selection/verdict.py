@@ -22,7 +22,7 @@ from tm_bandit.policies.base import ArmStats, lowest
 Status = Literal["won", "likely", "tie", "target_met", "budget_exhausted", "unfinished"]
 
 #: With fewer samples than this an arm is recommended only if the others have not many more either.
-_FEWEST = 50
+FEWEST = 50
 
 #: An arm's numbers at growing sample counts that are the same for all arms: ``{num_samples: numbers}``, ascending.
 Trace = dict[int, ArmStats]
@@ -101,7 +101,7 @@ def contenders(arms: Sequence[ArmStats], drawn_since: Mapping[str, int]) -> list
     """
     most = max((arm.num_samples for arm in arms), default=0)
     return [
-        arm for arm in arms if 2 * arm.num_samples >= max(drawn_since.get(arm.name, 0), min(most, 2 * _FEWEST))
+        arm for arm in arms if 2 * arm.num_samples >= max(drawn_since.get(arm.name, 0), min(most, 2 * FEWEST))
     ] or list(arms)
 
 
