@@ -47,10 +47,10 @@ def _setting(plan: Mapping[str, Any]) -> str:
     return (
         f"Batch {BATCH}, {plan['pulls']} pulls ({plan['large_pulls']} above 256 dimensions, where the plug-in estimate "
         f"of the baselines is held until an arm's sample count has grown by {plan['large_refresh']:.0%}). The rows say "
-        f"how many trials they have, each with the arms in another order; the seeds, from {plan['first_seed']} on, are "
-        "not those with which the constants of the default policy were chosen. Regret is in the metric's unit; ± is "
-        "one standard error over the trials. The default starts with two batches per arm, which is the least its "
-        "witness can use, the baselines with one."
+        "how many trials they have, each with the arms in another order. The constants of the default policy were "
+        "chosen on these same scenarios, some ninety variants being tried, but with other seeds: here they begin at "
+        f"{plan['first_seed']}. Regret is in the metric's unit; ± is one standard error over the trials. The default "
+        "starts with two batches per arm, which is the least its witness can use, the baselines with one."
     )
 
 
