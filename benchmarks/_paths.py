@@ -178,8 +178,11 @@ def marginal_coverage(
     above = torch.zeros(runs, dtype=torch.bool)
     below = torch.zeros(runs, dtype=torch.bool)
     ends = {}
+    fine, done = probs.new_zeros(runs, FOLDS, classes), 0
     for look in looks:
-        prob, num = _folded(probs[:, :look], num_folds(look))
+        fine, done = fine.index_add(1, fold_numbers(done, look), probs[:, done:look]), look
+        prob = fine.view(runs, -1, num_folds(look), classes).sum(1)
+        num = torch.bincount(fold_numbers(0, look) % num_folds(look)).double().expand(runs, -1)
         entropy = entropies[:, :look].sum(1)
         means = crossfit_mean(prob, num, entropy, crossfit_marginals(prob, num, priors))
         plug_in = torch.special.entr(prob.sum(1) / look).sum(-1) - entropy / look

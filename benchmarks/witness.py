@@ -222,7 +222,7 @@ def debiased(full: bool) -> list[Row]:
     table: list[Row] = []
     for name, (reference, sample, truth) in cases.items():
         dim = reference.num_features
-        runs = (3 if full else 1) if name.startswith("real") else (20 if full else 8)
+        runs = (2 if full else 1) if name.startswith("real") else (40 if full else 20)
         for ratio in (0.25, 0.5, 1, 2):
             count = int(ratio * dim)
             errors: dict[str, list[float]] = {method: [] for method in METHODS}
