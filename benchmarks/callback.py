@@ -1,144 +1,186 @@
-"""What BanditCheckpoint costs besides sampling and feature extraction, in the demo's training."""
+"""What BanditCheckpoint costs besides sampling and feature extraction: the demo's own training, taken apart."""
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import tempfile
 import time
-import warnings
-from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import lightning.pytorch as pl
 import torch
 
-from tm_bandit import OptimisticFID, ReferenceStatistics
-from tm_bandit.callbacks import BanditCheckpoint
+from tm_bandit import ModelSelector, OptimisticFID, OptimisticIS, ReferenceStatistics
+from tm_bandit.callbacks import BanditCheckpoint, _report, _session
+from tm_bandit.callbacks._store import ArmStore
+from tm_bandit.demo import story
 from tm_bandit.demo.digits import DigitClassifier, train_classifier
 from tm_bandit.demo.flow import DigitFlow, DigitsData
+from tm_bandit.selection.arm import Arm
+
+#: What is not the callback's own: it would cost the same whoever asked for the samples.
+FOREIGN = ("sampling", "features")
+
+#: Where the time of a validation goes; what is in none of these is "rest".
+PARTS: dict[str, list[tuple[Any, str]]] = {
+    "sampling": [(DigitFlow, "sample")],
+    "features": [(OptimisticFID, "extract"), (OptimisticIS, "extract")],
+    "metric algebra": [(Arm, "add"), (Arm, "fresh_stats")],
+    "choice and verdict": [(ModelSelector, "select"), (ModelSelector, "observe"), (ModelSelector, "result")],
+    "files": [(ArmStore, "write"), (ArmStore, "settle"), (_session, "write_stats"), (_report, "write_result")],
+}
 
 
 class Clock(pl.Callback):
-    """Adds up the CPU seconds of training steps and of validations, whatever else the machine does."""
+    """Adds up CPU seconds, whatever else the machine does; a part inside another one counts for itself alone."""
 
     def __init__(self):
-        self.seconds: dict[str, float] = defaultdict(float)
-        self._since: dict[str, float] = {}
+        self.seconds: dict[str, float] = {}
+        self._open: list[str] = []
+        self._since = 0.0
+
+    def _turn(self) -> None:
+        now = time.process_time()
+        if self._open:
+            self.seconds[self._open[-1]] = self.seconds.get(self._open[-1], 0.0) + now - self._since
+        self._since = now
 
     @contextmanager
-    def measure(self, name: str) -> Iterator[None]:
-        """Add the time of a block to ``name``."""
-        start = time.process_time()
+    def part(self, name: str) -> Iterator[None]:
+        """Count the time of a block as ``name``; outside of validations nothing is counted."""
+        if not self._open:
+            yield
+            return
+        self._turn()
+        self._open.append(name)
         try:
             yield
         finally:
-            self.seconds[name] += time.process_time() - start
+            self._turn()
+            self._open.pop()
+
+    def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function whose time is counted as ``name``."""
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self.part(name):
+                return function(*args, **kwargs)
+
+        return call
+
+    def _begin(self, name: str) -> None:
+        self._open = [name]
+        self._since = time.process_time()
+
+    def _end(self) -> None:
+        self._turn()
+        self._open = []
 
     def on_validation_start(self, *_: Any) -> None:  # noqa: D102
-        self._since["validation"] = time.process_time()
+        self._begin("rest")
 
     def on_validation_end(self, *_: Any) -> None:  # noqa: D102
-        self.seconds["validation"] += time.process_time() - self._since["validation"]
+        self._end()
 
     def on_train_batch_start(self, *_: Any) -> None:  # noqa: D102
-        self._since["training"] = time.process_time()
+        self._begin("training")
 
     def on_train_batch_end(self, *_: Any) -> None:  # noqa: D102
-        self.seconds["training"] += time.process_time() - self._since["training"]
+        self._end()
 
 
-class TimedMetric(OptimisticFID):
-    """Reports how long its feature network takes."""
-
-    clock: Clock | None = None
-
-    def extract(self, inputs):  # noqa: D102
-        if self.clock is None:
-            return super().extract(inputs)
-        with self.clock.measure("features"):
-            return super().extract(inputs)
-
-
-def train(data: DigitsData, metric: TimedMetric | None, folder: str, epochs: int, batch_size: int) -> dict[str, float]:
-    """Train once and return the seconds by part."""
+def train(data: DigitsData, callbacks: list[BanditCheckpoint], scale: story.Scale) -> dict[str, float]:
+    """Train as the demo does and return the seconds by part."""
     clock = Clock()
-    callbacks: list[pl.Callback] = [clock]
-    if metric is not None:
-        metric.clock = clock
-
-        def sampler(module, num_samples, *, generator):
-            with clock.measure("sampling"):
-                return module.sample(num_samples, generator=generator)
-
-        callbacks.append(BanditCheckpoint(metric, sampler, budget=400, batch_size=batch_size, dirpath=folder))
-    pl.seed_everything(0, verbose=False)
-    trainer = pl.Trainer(
-        max_epochs=epochs,
-        check_val_every_n_epoch=5,
-        accelerator="cpu",
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        enable_checkpointing=metric is not None,
-        num_sanity_val_steps=0,
-        callbacks=callbacks,
-    )
-    trainer.fit(DigitFlow(), data)
-    if metric is not None:
-        clock.seconds["steps"] = float(trainer.global_step)
-    return dict(clock.seconds)
+    with ExitStack() as stack:
+        for name, places in PARTS.items():
+            for owner, attribute in places:
+                timed = clock.timed(name, getattr(owner, attribute))
+                stack.enter_context(patch.object(owner, attribute, timed))
+        log = clock.timed("logging", _report.log_scalars)
+        stack.enter_context(patch("tm_bandit.callbacks.bandit_checkpoint.log_scalars", log))
+        story.fit(data, [clock, *callbacks], 0, scale)
+    return clock.seconds
 
 
-def make_metric(classifier: DigitClassifier, data: DigitsData) -> TimedMetric:
+def measure(
+    data: DigitsData, classifier: DigitClassifier, scale: story.Scale, which: str, without: dict[str, float]
+) -> dict[str, Any]:
+    """Train with those callbacks of the demo that have ``which`` in their key; ``without`` is a training without."""
     reference = ReferenceStatistics.from_features(classifier(data.digits.images))
-    return TimedMetric(feature=classifier, reference=reference)
+    with tempfile.TemporaryDirectory() as folder:
+        callbacks = story.selectors(Path(folder), classifier, reference, 0, scale)
+        with_them = train(data, [callback for callback in callbacks if which in callback.key], scale)
+    training = with_them.pop("training")
+    validation = sum(with_them.values())
+    own = {name: with_them[name] for name in (*PARTS, "logging", "rest") if name not in FOREIGN}
+    own["rest"] -= without["rest"]  # what a validation costs anyway
+    return {
+        "callbacks": which or "both",
+        "validations": scale.epochs // scale.every,
+        "validation_s": validation,
+        "parts_s": {name: with_them[name] for name in FOREIGN} | own,
+        "own_share": sum(own.values()) / validation,
+        "training_ratio": training / without["training"],
+    }
+
+
+def table(rows: list[dict[str, Any]], scale: story.Scale) -> str:
+    """Return the measurements as Markdown."""
+    names = list(rows[0]["parts_s"])
+    columns = ["callbacks", "a validation, ms", *(f"{name}, ms" for name in names), "own share", "training steps"]
+    lines = ["| " + " | ".join(columns) + " |", "|-" * len(columns) + "|"]
+    for row in rows:
+        count = row["validations"]
+        cells = [row["callbacks"], f"{1e3 * row['validation_s'] / count:.0f}"]
+        cells += [f"{1e3 * row['parts_s'][name] / count:.1f}" for name in names]
+        cells += [f"{row['own_share']:.1%}", f"x {row['training_ratio']:.2f}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    arms = 2 * len(story.VARIANTS) * rows[0]["validations"]
+    return (
+        f"The demo's training: {scale.budget:,} samples per validation and callback in pulls of {scale.batch_size}, "
+        f"drawn in {' or '.join(story.VARIANTS)}; {arms} arms at the end. CPU time of one thread, per validation. Own "
+        "is all but sampling and features; the last column compares the training steps with those of a training "
+        "without callbacks."
+        "\n\n" + "\n".join(lines) + "\n"
+    )
 
 
 def main(full: bool, out: Path) -> dict[str, Any]:
     """Measure the callback's own share of the validations and print it.
 
     Args:
-        full: more epochs and more repetitions.
-        out: folder for ``callback.json``.
+        full: three repetitions instead of one.
+        out: folder for ``callback.json`` and ``callback.md``.
     """
-    epochs, repeats = (60, 5) if full else (30, 2)
-    data = DigitsData()
-    classifier = train_classifier(data.digits, steps=300)
-    rows = []
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # CPU time of waiting threads says nothing
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
-        warnings.simplefilter("ignore")
-        train(data, None, folder, 5, 10)  # the first training of a process is slower than the others
-        for batch_size in (10, 50):
-            for repeat in range(repeats):
-                bare = train(data, None, folder, epochs, batch_size)
-                name = f"{folder}/{batch_size}/{repeat}"
-                seconds = train(data, make_metric(classifier, data), name, epochs, batch_size)
-                own = seconds["validation"] - seconds["sampling"] - seconds["features"]
-                rows.append(
-                    {
-                        "batch_size": batch_size,
-                        "validation_s": seconds["validation"],
-                        "sampling_s": seconds["sampling"],
-                        "features_s": seconds["features"],
-                        "own_share": own / seconds["validation"],
-                        "validation_without_s": bare["validation"],
-                        "training_ratio": seconds["training"] / bare["training"],
-                    }
-                )
-    print("callback, demo's model, budget 400 per validation; own = besides sampling and features")
-    print(" ".join(f"{name:>20}" for name in rows[0]))
-    for row in rows:
-        print(" ".join(f"{value:>20.3f}" for value in row.values()))
-    result = {"threads": torch.get_num_threads(), "epochs": epochs, "rows": rows}
+    try:
+        data = DigitsData()
+        classifier = train_classifier(data.digits)
+        train(data, [], story.FAST)  # the first training of a process is slower than the others
+        rows = []
+        for _ in range(3 if full else 1):
+            without = train(data, [], story.FULL)
+            rows += [measure(data, classifier, story.FULL, which, without) for which in ("fid", "is", "")]
+    finally:
+        torch.set_num_threads(threads)
+    text = table(rows, story.FULL)
+    print(text)
     out.mkdir(parents=True, exist_ok=True)
+    (out / "callback.md").write_text(text, encoding="utf-8")
+    result = {"scale": vars(story.FULL), "rows": rows}
     (out / "callback.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     return result
 
 
 if __name__ == "__main__":
-    main(full=False, out=Path("benchmarks/results"))
+    main(full=False, out=Path(__file__).parent / "results" / "short")

@@ -30,13 +30,14 @@ def demo(figures: dict) -> str:
     best = "the best of all"
     if f["chosen_by_fid"] != f["best_by_fid"]:
         best = f"the best one, `{f['best_by_fid']}`, has {f['best_fid']:.2f}"
+    ways = dict.fromkeys(name.split("/")[1].removesuffix(" steps") for name in f["truth"])
     need = f"and with {f['uniform_most']:,} samples still less often"
     if f["uniform_need"]:
         ratio = f["uniform_need"] / f["samples_fid"]
         need = f"and needs {f['uniform_need']:,} samples, {ratio:.1f} times as many, to be right as often"
     return (
         f"The picture is what `make demo` draws: {f['arms']} candidates, the checkpoints of a flow-matching model, raw "
-        f"and averaged, sampled in 8 or 2 steps, and {f['samples_fid']:,} samples in all. "
+        f"and averaged, sampled in {' or '.join(ways)} steps, and {f['samples_fid']:,} samples in all. "
         f"It chose `{f['chosen_by_fid']}`, true FID {f['chosen_fid']:.2f} "
         f"({best}; the last weights of the run have {f['last_fid']:.2f}). After training, with all "
         f"candidates at hand and as many samples, {f['repeats']} selections with other "

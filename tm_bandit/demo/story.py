@@ -116,6 +116,16 @@ def train(
     out: Path, data: DigitsData, classifier: DigitClassifier, reference: ReferenceStatistics, seed: int, scale: Scale
 ) -> tuple[Choice, Choice]:
     """Train the generative model with a callback for each metric; every checkpoint is kept for the check."""
+    callbacks = selectors(out, classifier, reference, seed, scale)
+    fit(data, callbacks, seed, scale)
+    choices = [Choice(c.result, Path(c.best_model_path)) for c in callbacks if c.result is not None]
+    return choices[0], choices[1]
+
+
+def selectors(
+    out: Path, classifier: DigitClassifier, reference: ReferenceStatistics, seed: int, scale: Scale
+) -> list[BanditCheckpoint]:
+    """Return the callbacks that choose, by FID and by Inception Score."""
     arms = 2 * len(VARIANTS) * (scale.epochs // scale.every)
     common: dict[str, Any] = {
         "budget": scale.budget,
@@ -128,10 +138,14 @@ def train(
     }
     fid = OptimisticFID(feature=classifier, reference=reference, normalize=True)
     inception = OptimisticIS(feature=Logits(classifier), normalize=True)
-    callbacks = [
+    return [
         BanditCheckpoint(metric=fid, key="fid", dirpath=out / "fid", **common),
         BanditCheckpoint(metric=inception, key="is", dirpath=out / "is", **common),
     ]
+
+
+def fit(data: DigitsData, callbacks: Sequence[pl.Callback], seed: int, scale: Scale) -> None:
+    """Train the generative model, with the average of its weights beside it."""
     with _quiet(), torch.random.fork_rng(devices=[]):
         pl.seed_everything(seed, verbose=False)
         trainer = pl.Trainer(
@@ -142,11 +156,10 @@ def train(
             logger=False,
             enable_progress_bar=False,
             enable_model_summary=False,
+            enable_checkpointing=any(isinstance(callback, BanditCheckpoint) for callback in callbacks),
             num_sanity_val_steps=0,
         )
         trainer.fit(DigitFlow(lr=3e-3, cycle=800), data)
-    choices = [Choice(c.result, Path(c.best_model_path)) for c in callbacks if c.result is not None]
-    return choices[0], choices[1]
 
 
 def measure_all(
@@ -172,7 +185,7 @@ def compare(
     share = check.bandit_share(truths, reference, spent, scale.batch_size, scale.burn_in, scale.repeats)
     sizes = sorted({spent // arms, *(50 * 2**k for k in range(8) if 50 * 2**k <= scale.truth / 2)})
     best = min(truths, key=lambda name: truths[name].fid)
-    last = [name for name in truths if name.endswith("/8 steps") and "avg" not in name][-1]
+    last = [name for name in truths if name.endswith(f"/{next(iter(VARIANTS))}") and "avg" not in name][-1]
     best_is = max(truths, key=lambda name: truths[name].inception_score)
     return {
         "arms": arms,
