@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from tm_bandit.functional.crossfit import FOLDS, fold_numbers, refit_counts
+from tm_bandit.functional.crossfit import FOLDS, FoldLayout, fold_numbers, refit_counts
 from tm_bandit.functional.debias import RootTrace, own_weight, slope_ratio, slope_weight, spectral_bias
 from tm_bandit.functional.frechet_stream import WitnessSummary
 from tm_bandit.functional.moments import Moments
@@ -79,32 +78,45 @@ def measure_parts(
     if count - gone < 4:
         return known
     kept = torch.cat(list(rows))[: count - gone]
-    fold = fold_numbers(0, len(kept)).to(kept.device)
-    return Parts(count, _slope(reference, folded, kept, fold) if slope else None, _spread(reference, kept, fold))
+    return Parts(count, _slope(reference, folded, kept) if slope else None, _spread(reference, kept))
 
 
-def _slope(reference: ReferenceStatistics, folded: Moments | None, kept: Tensor, fold: Tensor) -> float:
+def _slope(reference: ReferenceStatistics, folded: Moments | None, kept: Tensor) -> float:
     """How fast the bias falls, as a ratio to the reference's own curve."""
     if folded is not None:
         parts = [_measured(reference, folded, []), _measured(reference, None, [kept])]
     else:
         # Half of every ten rows, so that a drift of the sampler is in both parts alike.
-        parts = [_measured(reference, None, [kept[fold % 2 == half]]) for half in (0, 1)]
+        side = fold_numbers(0, len(kept)).to(kept.device) % 2
+        parts = [_measured(reference, None, [kept[side == half]]) for half in (0, 1)]
     traces = [root_trace(part) for part in (_measured(reference, folded, [kept]), *parts)]
     return slope_ratio(traces[0], traces[1:], reference.bias)
 
 
-def _spread(reference: ReferenceStatistics, kept: Tensor, fold: Tensor) -> float:
+def _spread(reference: ReferenceStatistics, kept: Tensor) -> float:
     """Batch means: the spread of the distances of a tenth of the rows each, every one minus its share of the bias."""
     size = len(kept) // FOLDS
     if size < _LEAST_PART:
         return 0.0
-    distances = []
-    for number in range(FOLDS):
-        part = _measured(reference, None, [kept[fold == number]])
-        plug_in = part.mean_gap_squared + part.trace / part.count + reference.trace - 2 * root_trace(part).value
-        distances.append(float(plug_in) - curve_scale(part) * reference.bias(part.count))
-    return statistics.stdev(distances) * math.sqrt(size)
+    basis = reference.witness_basis
+    values, total = basis.axes.eigenvalues, basis.axes.eigenvalues.sum()
+    rows = basis.rotate(kept)
+    layout = FoldLayout.of(0, len(kept), FOLDS, rows.device)
+    grouped = layout.empty(width=rows.shape[1], like=rows)
+    grouped[layout.fold, layout.slot] = rows
+    count = torch.bincount(layout.fold).double()
+    mean = grouped.sum(1) / count[:, None].to(rows)
+    # Only the places of rows are centred; the empty ones stay zero.
+    grouped[layout.fold, layout.slot] = rows - mean[layout.fold]
+    trace = grouped.square().sum((1, 2)).double() / count
+    grouped *= values.sqrt().to(rows)
+    wide = grouped.shape[1] < grouped.shape[2]
+    gram = grouped @ grouped.mT if wide else grouped.mT @ grouped
+    root = torch.linalg.eigvalsh(gram.double()).clamp_min(0).sqrt().sum(1) / count.sqrt()
+    own = (trace * count / (count - 1) / total).sqrt() if total > 0 else torch.ones_like(trace)
+    bias = own * torch.tensor([reference.bias(int(n)) for n in count.tolist()]).to(own) / basis.scale**2
+    distances = mean.double().square().sum(1) + trace + total - 2 * root - bias
+    return float(distances.std()) * basis.scale**2 * math.sqrt(size)
 
 
 def _measured(reference: ReferenceStatistics, folded: Moments | None, rows: Sequence[Tensor]) -> SampleSpectrum:
