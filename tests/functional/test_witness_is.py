@@ -82,6 +82,16 @@ def test_few_samples_are_smoothed_more_than_many():
     assert float((many - 1 / 50).abs().max()) < 0.3 / 50
 
 
+def test_a_few_samples_of_one_class_prove_nothing():
+    """Ten sure samples of a hundred classes, three of them of one class and two of another, as happens by chance."""
+    label = torch.tensor([3, 3, 3, 8, 8, 20, 31, 47, 66, 90])
+    probs = torch.full((10, 100), 1e-4, dtype=torch.float64)
+    probs[torch.arange(10), label] = 1 - 99e-4
+    truth = math.log(100) - float(entropy(probs)) / 10  # if all classes are equally likely
+    scores = witness_moments(summed(probs), entropy(probs), uniform_prior(100))
+    assert scores.mean > truth - 0.1
+
+
 def test_a_good_prior_helps():
     """Real samples with the generator's own class frequencies, against uniform smoothing, at few samples."""
     weights = torch.arange(1, 101, dtype=torch.float64).reciprocal()

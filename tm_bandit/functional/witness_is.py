@@ -23,6 +23,10 @@ from tm_bandit.functional.confidence import ScoreMoments
 
 #: How many samples the prior may be worth; the data choose.
 PRIOR_STRENGTHS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)
+#: Evidence, in nats over all samples, that a strength must show against the next stronger one. A few samples that fall
+#: on the same classes by chance would else make a peaked marginal of them, and every score too low at once. With fewer
+#: samples than this no evidence is enough.
+EVIDENCE, FEWEST = 1.0, 20
 #: Scores are summed in blocks of samples that double in length, so that old witnesses' scores can be left out.
 NUM_BLOCKS = 40
 #: Samples in the first block, which are scored before there is a witness.
@@ -40,6 +44,9 @@ def _smoothed(prob: Tensor, num: Tensor, priors: Tensor) -> Tensor:
 
 def _pick(prob: Tensor, num: Tensor, priors: Tensor, loss: Tensor) -> Tensor:
     candidates = _smoothed(prob, num, priors)
+    evidence = torch.where(num < FEWEST, 1e9, EVIDENCE)[..., None]
+    steps = torch.arange(len(PRIOR_STRENGTHS) - 1, -1, -1, dtype=loss.dtype, device=loss.device)
+    loss = loss + evidence * steps.repeat(priors.shape[0])
     best = loss.argmin(-1)[..., None, None].expand(*loss.shape[:-1], 1, prob.shape[-1])
     return candidates.gather(-2, best).squeeze(-2)
 
@@ -51,7 +58,8 @@ def crossfit_marginals(fold_prob: Tensor, fold_num: Tensor, priors: Tensor) -> T
 
     with the sums of probabilities :math:`S_g` of fold :math:`g`. Prior :math:`\pi` and strength :math:`\kappa` are
     chosen for each fold by leaving out a second fold in turn, hence without the fold that :math:`q_f` will score: the
-    choice cannot push the bound over the truth.
+    choice cannot push the bound over the truth. A weaker prior must show some evidence against a stronger one, and
+    with fewer than 20 samples the strongest is taken.
 
     Args:
         fold_prob: sum of the class probabilities per fold, ``(..., K, C)``.
@@ -62,11 +70,11 @@ def crossfit_marginals(fold_prob: Tensor, fold_num: Tensor, priors: Tensor) -> T
         The witnesses, ``(..., K, C)``.
 
     Example:
-        >>> sums = torch.tensor([[4.0, 0.0], [3.0, 1.0], [4.0, 0.0]])
-        >>> crossfit_marginals(sums, torch.full((3,), 4.0), torch.full((1, 2), 0.5))
-        tensor([[0.8333, 0.1667],
-                [0.9444, 0.0556],
-                [0.8333, 0.1667]])
+        >>> sums = torch.tensor([[40.0, 0.0], [30.0, 10.0], [40.0, 0.0]])
+        >>> crossfit_marginals(sums, torch.full((3,), 40.0), torch.full((1, 2), 0.5))
+        tensor([[0.8125, 0.1875],
+                [0.9938, 0.0062],
+                [0.8125, 0.1875]])
     """
     folds = fold_prob.shape[-2]
     total, number = fold_prob.sum(-2, keepdim=True), fold_num.sum(-1, keepdim=True)
