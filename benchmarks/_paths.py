@@ -24,7 +24,7 @@ from tm_bandit.functional.crossfit import (
 )
 from tm_bandit.functional.frechet import frechet_distance
 from tm_bandit.functional.frechet_stream import WitnessSummary, upper_bound
-from tm_bandit.functional.marginal_stream import witness_interval
+from tm_bandit.functional.marginal_stream import marginal_spread, witness_interval
 from tm_bandit.functional.witness_fd import (
     Axes,
     FrechetWitness,
@@ -186,11 +186,15 @@ def marginal_coverage(
         entropy = entropies[:, :look].sum(1)
         means = crossfit_mean(prob, num, entropy, crossfit_marginals(prob, num, priors))
         plug_in = torch.special.entr(prob.sum(1) / look).sum(-1) - entropy / look
+        least = marginal_spread(prob.sum(1) / look)
         pairs = []
         for run in range(runs):
             spread = recent_spread(block_sums(arrival[run, :look], 0))
             moments = ScoreMoments(look, float(means[run]), spread.std, spread.skewness)
-            pairs.append(witness_interval(moments, float(plug_in[run]), classes, delta / 2, kind))
+            ends_of_run = witness_interval(
+                moments, float(plug_in[run]), classes, delta / 2, kind, least_spread=float(least[run])
+            )
+            pairs.append(ends_of_run)
         lower, upper = (torch.tensor(side) for side in zip(*pairs, strict=True))
         below |= upper < truth - 1e-12
         above |= lower > truth + 1e-12

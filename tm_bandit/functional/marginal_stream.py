@@ -103,8 +103,29 @@ def witness_moments(sums: MarginalSums, entropy: Tensor, priors: Tensor, fitting
     return replace(recent_spread(sums.score_sums), count=count, mean=float(mean))
 
 
+def marginal_spread(marginal: Tensor) -> Tensor:
+    r"""Standard deviation of :math:`\log \bar p` under :math:`\bar p`: that of the scores, if every sample were sure.
+
+    Args:
+        marginal: distributions over the classes, ``(..., C)``.
+
+    Example:
+        >>> marginal_spread(torch.tensor([[0.5, 0.5], [0.9, 0.1]]))
+        tensor([0.0000, 0.6592])
+    """
+    logs = marginal.clamp_min(1e-300 if marginal.dtype == torch.float64 else 1e-30).log()
+    mean = (marginal * logs).sum(-1, keepdim=True)
+    return (marginal * (logs - mean).square()).sum(-1).sqrt()
+
+
 def witness_interval(
-    scores: ScoreMoments, plug_in: float, num_classes: int, alpha: float, kind: WidthKind = "mixture"
+    scores: ScoreMoments,
+    plug_in: float,
+    num_classes: int,
+    alpha: float,
+    kind: WidthKind = "mixture",
+    *,
+    least_spread: float = 0.0,
 ) -> tuple[float, float]:
     r"""Return lower and upper bound of :math:`\log \mathrm{IS}`.
 
@@ -117,6 +138,8 @@ def witness_interval(
         num_classes: number of classes ``C``.
         alpha: failure probability of each end.
         kind: the confidence sequence.
+        least_spread: :func:`marginal_spread` of the plug-in's marginal. While the witness is smoothed much its scores
+            vary less than those of the marginal itself, which the plug-in deviates like.
 
     Example:
         >>> lower, upper = witness_interval(ScoreMoments(100, 1.5, 0.4, 0.1), 1.3, 10, 0.025)
@@ -124,5 +147,6 @@ def witness_interval(
         (1.17, 1.63)
     """
     upper = scores.mean + deviation(scores, alpha, upper=True, kind=kind)
-    lower = plug_in - deviation(scores, alpha, upper=False, kind=kind)
+    wide = replace(scores, std=max(scores.std, least_spread))
+    lower = plug_in - deviation(wide, alpha, upper=False, kind=kind)
     return max(lower, 0.0), min(upper, math.log(num_classes))

@@ -24,7 +24,13 @@ from tm_bandit.functional.inception_score import (
     log_inception_score,
 )
 from tm_bandit.functional.is_bounds import IS_BOUNDS
-from tm_bandit.functional.marginal_stream import MarginalSums, add_probs, witness_interval, witness_moments
+from tm_bandit.functional.marginal_stream import (
+    MarginalSums,
+    add_probs,
+    marginal_spread,
+    witness_interval,
+    witness_moments,
+)
 from tm_bandit.functional.witness_is import uniform_prior
 from tm_bandit.metrics._network import FeatureNetworkMixin
 from tm_bandit.metrics.base import (
@@ -402,7 +408,14 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
     def _witness_interval(self) -> tuple[Tensor, Tensor]:
         """Return the interval of log IS that the witness gives; each end has half of ``delta``."""
         estimate = float(log_inception_score(self._sums()))
-        ends = witness_interval(self._witness_scores(), estimate, self.num_classes, self._level / 2, self.width)
+        ends = witness_interval(
+            self._witness_scores(),
+            estimate,
+            self.num_classes,
+            self._level / 2,
+            self.width,
+            least_spread=float(marginal_spread(self.prob / self.num)),
+        )
         return self.entropy.new_tensor(ends[0]), self.entropy.new_tensor(ends[1])
 
     def _witness_scores(self) -> ScoreMoments:
