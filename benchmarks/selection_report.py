@@ -50,8 +50,9 @@ def _setting(plan: Mapping[str, Any]) -> str:
         "how many trials they have, each with the arms in another order. The constants of the default policy were "
         "chosen on these same scenarios, some ninety variants being tried, but with other seeds: here they begin at "
         f"{plan['first_seed']}. One rule, that a witness of the Inception Score asks for evidence before it leaves the "
-        "uniform prior, was made after a look at one trial of these. Regret is in the metric's unit; ± is one standard error over the trials. The default "
-        "starts with two batches per arm, which is the least its witness can use, the baselines with one."
+        "uniform prior, was made after a look at one trial of these. Regret is in the metric's unit; ± is one standard "
+        "error over the trials. The default starts with two batches per arm, which is the least its witness can use, "
+        "the baselines with one."
     )
 
 
