@@ -154,7 +154,7 @@ def _digest(trial: Trial) -> dict[str, Any]:
     best = trial.result.history["best"]
     return {
         "regret": [float(f"{average_regret(trial, p):.5g}") for p in marks],
-        "ratio": [round(optimal_pick_ratio(trial, p), 4) for p in marks],
+        "ratio": round(optimal_pick_ratio(trial), 4),
         # The recommendation, each time that it changes, with the pull from which on it is given.
         "best": [[p, name] for p, name in enumerate(best, 1) if p == 1 or name != best[p - 2]],
     }
@@ -327,7 +327,7 @@ def main(full: bool, out: Path, only: Iterable[str] | None = None, render_only: 
     text = render(results)
     print(text)
     (out / "selection.md").write_text(text, encoding="utf-8")
-    (out / "selection.json").write_text(json.dumps(results, allow_nan=False), encoding="utf-8")
+    (out / "selection.json").write_text(json.dumps(results, allow_nan=False, separators=(",", ":")), encoding="utf-8")
     draw(results, out / "selection_regret.png")
     if not render_only:
         journal.unlink(missing_ok=True)
