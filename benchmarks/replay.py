@@ -66,8 +66,7 @@ class Stream:
         due = pull >= self.next_refresh
         if due:
             self.next_refresh = max(pull + 1, math.ceil(self.growth * pull))
-        enough = pull * self.batch_size >= self.metric.min_samples
-        fields = (self.fields if due else self.fresh) if enough else ()
+        fields = self.fields if due else self.fresh
         last = self.records[-1]
         self.records.append({bound: {**last[bound], **self._losses(fields, bound)} for bound in self.bounds})
 

@@ -47,10 +47,12 @@ class PlainUniform(Uniform):
         return lowest(arms, lambda arm: arm.estimate).name
 
 
+#: Every contestant starts with two batches per arm, as ``burn_in="auto"`` does with this batch size.
+START = 2 * BATCH
 DEFAULT = Contestant("default")
 UNIFORM = Contestant("uniform, plain", "authors", PlainUniform, BATCH)
 IDENTIFY = Contestant("identify", options={"goal": "identify"})
-AUTHORS = Contestant("authors' UCB", "authors", "ucb", BATCH)
+AUTHORS = Contestant("authors' UCB", "authors", "ucb", START)
 #: The contestants of the regret table; the rivals that the default must not lose to are those named in ``RIVALS``.
 CONTESTANTS = (
     DEFAULT,
@@ -59,10 +61,11 @@ CONTESTANTS = (
     Contestant("LUCB", policy="lucb"),
     Contestant("halving", policy="halving"),
     AUTHORS,
-    Contestant("Naive-UCB", "naive", "ucb", BATCH),
-    Contestant("greedy", "authors", "greedy", BATCH),
-    Contestant("epsilon-greedy", "authors", "epsilon-greedy", BATCH),
+    Contestant("Naive-UCB", "naive", "ucb", START),
+    Contestant("greedy", "authors", "greedy", START),
+    Contestant("epsilon-greedy", "authors", "epsilon-greedy", START),
     UNIFORM,
+    Contestant("greedy from one batch", "authors", "greedy", BATCH),
 )
 RIVALS = ("Naive-UCB", "greedy", "epsilon-greedy", "uniform, plain")
 QUICK = (
@@ -73,6 +76,7 @@ QUICK = (
     "greedy",
     "epsilon-greedy",
     "uniform, plain",
+    "greedy from one batch",
 )
 
 BLIND = ("blind", "blind2")
@@ -98,7 +102,7 @@ class Plan:
         slow_stop_budget: the same in the large scenarios that no such run ends with a certified answer.
         blind_pulls: pulls on the blind-spot arms.
         contestants: names of the policies.
-        first_seed: seed of the first trial; those below 1,000 served to choose the default policy's constants.
+        first_seed: seed of the first trial; those below 2,000 served to choose the default policy's constants.
     """
 
     trials: int
@@ -114,7 +118,7 @@ class Plan:
     slow_stop_budget: int
     blind_pulls: int
     contestants: tuple[str, ...]
-    first_seed: int = 1000
+    first_seed: int = 2000
 
 
 FULL = Plan(20, 1000, 20, 1000, 0.05, 0.1, 10, 4, 2, 15_000, 6000, 2500, tuple(c.name for c in CONTESTANTS))

@@ -48,11 +48,10 @@ def _setting(plan: Mapping[str, Any]) -> str:
         f"Batch {BATCH}, {plan['pulls']} pulls ({plan['large_pulls']} above 256 dimensions, where the plug-in estimate "
         f"of the baselines is held until an arm's sample count has grown by {plan['large_refresh']:.0%}). The rows say "
         "how many trials they have, each with the arms in another order. The constants of the default policy were "
-        "chosen on these same scenarios, some ninety variants being tried, but with other seeds: here they begin at "
-        f"{plan['first_seed']}. One rule, that a witness of the Inception Score asks for evidence before it leaves the "
-        "uniform prior, was made after a look at one trial of these. Regret is in the metric's unit; ± is one standard "
-        "error over the trials. The default starts with two batches per arm, which is the least its witness can use, "
-        "the baselines with one."
+        "chosen on these same scenarios, some hundred variants being tried, but with other seeds: here they begin at "
+        f"{plan['first_seed']}. Regret is in the metric's unit; ± is one standard error over the trials. All start "
+        "with two batches per arm, the selector's default for this batch size; the last contestant shows what that "
+        "costs where one batch is enough."
     )
 
 

@@ -216,7 +216,7 @@ def debiased(full: bool) -> list[Row]:
     table: list[Row] = []
     for name, (reference, sample, truth) in cases.items():
         dim = reference.num_features
-        runs = (2 if full else 1) if name.startswith("real") else (40 if full else 20)
+        runs = 4 if name.startswith("real") else (40 if full else 20)
         for ratio in (0.25, 0.5, 1, 2):
             count = int(ratio * dim)
             errors: dict[str, list[float]] = {method: [] for method in METHODS}
@@ -277,7 +277,8 @@ def cost(full: bool) -> list[Row]:
                     "processor ms per pull": 1e3 * processor / number,
                     "rows MB": 4 * metric.num_samples * dim / 2**20,
                     "beyond the rows MB": extra / 2**20,
-                    "holds": metric.num_samples > dim + pull or 1e3 * total / number <= 10,
+                    # The promise is about a run up to as many samples as dimensions, not about its dear beginning.
+                    "holds": 1e3 * total / number <= 10 if number == 410 else None,
                 }
             )
     theirs = FrechetInceptionDistance(feature=Identity())

@@ -143,7 +143,7 @@ class TestSchedule:
         assert counts[0] == MIN_ROWS
         assert len(counts) < 50
         for earlier, later in pairwise(counts):
-            growth = 1.15 if earlier < 500 else 1.25
+            growth = 1.15 if earlier < 200 else 1.3
             assert (growth - 0.01) * earlier - 1 <= later <= growth * earlier + 1
 
     def test_it_is_the_same_however_far_one_looks(self):

@@ -34,7 +34,7 @@ def test_ties_go_to_the_fewest_samples_then_to_the_first():
     assert lowest(arms, lambda a: a.estimate).name == "b"
 
 
-@pytest.mark.parametrize("policy", [UCB(), UCB(index="bound"), UCB(use_debiased=False), Greedy(), LUCB(), Thompson()])
+@pytest.mark.parametrize("policy", [UCB(), UCB(index="bound"), UCB(natural_zero=False), Greedy(), LUCB(), Thompson()])
 def test_an_arm_without_a_number_is_never_preferred(policy):
     good = arm("good", witness=5.0, stderr=1.0, estimate=6.0, optimistic=3.0, pessimistic=9.0)
     assert policy.choose([arm("nan"), good], RNG) == "good"
@@ -69,10 +69,20 @@ def test_ucb_index_by_hand():
         assert policy.choose([a, moved], RNG) == expected
 
 
-def test_without_the_debiased_estimate_the_witness_decides():
+def test_index_of_a_loss_without_a_natural_zero():
+    # After 100 samples the debiased estimate has half the weight of the witness, after 50 a third.
+    a = arm("a", 100, witness=-2.0, stderr=0.1, debiased=-1.7, debiased_stderr=0.2)
+    z = math.sqrt(2 * math.log1p(30))
+    index_a = (-2.0 - (0.6 * z + 0.1) * 0.1 + 0.5 * (-1.7 - (0.6 * z + 0.1) * 0.2)) / 1.5
+    index_b = (-2.4 - (0.6 * z + 0.2) * 0.3 + (-1.8 - (0.6 * z + 0.2) * 0.3) / 3) / (4 / 3)
+    for shift, expected in ((index_a - index_b - 1e-9, "b"), (index_a - index_b + 1e-9, "a")):
+        moved = arm("b", 50, witness=-2.4 + shift, stderr=0.3, debiased=-1.8 + shift, debiased_stderr=0.1)
+        assert UCB(natural_zero=False).choose([a, moved], RNG) == expected
+
+
+def test_without_a_tight_witness_the_debiased_estimate_has_no_weight():
     a = arm("a", 100, witness=2.0, stderr=0.0, debiased=9.0, debiased_stderr=0.0)
     b = arm("b", 100, witness=2.1, stderr=0.0, debiased=2.2, debiased_stderr=0.0)
-    assert UCB(use_debiased=False).choose([a, b], RNG) == "a"
     assert UCB().choose([b, a], RNG) == "b"
     # A leader whose witness says nothing leaves the debiased estimate without weight.
     blunt = arm("a", 200, witness=-0.5, stderr=0.0, debiased=9.0, debiased_stderr=0.0)

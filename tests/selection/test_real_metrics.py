@@ -125,3 +125,18 @@ def test_resuming_is_exact_with_the_real_metric(tmp_path, bound):
     assert got.history["arm"] == expected.history["arm"]
     assert got.history["estimate"][100:] == pytest.approx(expected.history["estimate"][100:], rel=1e-9)
     assert got.best == expected.best
+
+
+@pytest.mark.parametrize("score", ["fid", "is"])
+def test_one_batch_is_enough_for_a_recommendation_but_not_for_a_bound(score):
+    if score == "fid":
+        selector = select(arms(9.0, 0.5), fid(), budget=100)
+    else:
+        generator = torch.Generator().manual_seed(0)
+        banks = {name: class_bank(range(k), 20, 9.0, 500, generator) for name, k in (("few", 1), ("all", 20))}
+        selector = select({name: probability_arm(name, bank) for name, bank in banks.items()}, OptimisticIS("none"))
+    selector.step(), selector.step()
+    assert selector.best == ("arm1" if score == "fid" else "all")
+    result = selector.result()
+    assert result.status not in ("won", "likely")
+    assert type(result).from_json(result.to_json()) == result

@@ -46,6 +46,17 @@ class TestRun:
         assert make(metric=type_with_need(), batch_size=5).burn_in == 25
         assert make(metric=needy, batch_size=1).burn_in == 2
 
+    def test_an_arm_is_recommended_from_the_first_batch_on_but_has_not_won(self):
+        selector = make(arms(1.0, 0.0, 2.0, std=0.01), burn_in=40, stop="certified")
+        seen = [(selector.step(), selector.best, selector.result().status) for _ in range(3)]
+        assert [best for _, best, _ in seen] == ["a0", "a1", "a1"]
+        # Of three arms one or two have been seen: whatever lies apart, nobody has won against the third.
+        assert [status for _, _, status in seen[:2]] == ["unfinished"] * 2
+        # Dear numbers are looked at after 1, 2 and 4 pulls of the burn-in and at its end, not after every pull.
+        while selector.stats("a0").num_samples < selector.burn_in:
+            selector.step()
+        assert list(selector._arms["a0"].trace) == [5, 10, 20, 40]
+
     def test_steps_and_run_give_the_same(self):
         one, other = make(), make()
         while one.step() is not None:

@@ -36,9 +36,9 @@ MIN_ROWS = 10
 #: A witness is fitted anew when the number of rows has grown by this factor.
 REFIT_GROWTH = 1.15
 #: From this many rows on a witness changes little, and a refit is dearer: the growth that it waits for.
-LATE_ROWS, LATE_GROWTH = 500, 1.25
+LATE_ROWS, LATE_GROWTH = 200, 1.3
 #: From here on half as many folds do: the training sets are large enough, and a refit costs half.
-MERGE_FOLDS_AT = 300
+MERGE_FOLDS_AT = 250
 #: How many training rows the damping looks at.
 _DAMPING_ROWS = 128
 #: The finest division into folds; coarser ones are unions of these.

@@ -24,8 +24,8 @@ from tm_bandit.functional.witness_is import crossfit_mean
 _NEGLIGIBLE = 1e-14
 #: Nodes of the integral, and how far they reach below and above the logarithm of the largest eigenvalue.
 _NODES, _BELOW, _ABOVE = 300, 35.0, 16.0
-#: Rows in multiples of the dimension from which the arm's own fitted spectrum is trusted fully.
-_OWN_FROM = 1
+#: Rows in multiples of the dimension from which the arm's own fitted spectrum counts, and from which it counts fully.
+_OWN_FROM, _OWN_FULLY = 0.25, 1.0
 #: The slope ratio begins to count at this multiple of the dimension, and counts fully at twice that.
 _SLOPE_FROM = 2
 
@@ -142,10 +142,10 @@ def own_weight(count: int, dim: int) -> float:
         dim: number of features.
 
     Example:
-        >>> [own_weight(n, 100) for n in (25, 100, 300)]
-        [0.25, 1.0, 1.0]
+        >>> [own_weight(n, 100) for n in (10, 25, 40, 100, 300)]
+        [0.0, 0.0, 0.2, 1.0, 1.0]
     """
-    return min(count / (_OWN_FROM * dim), 1.0)
+    return min(max((count / dim - _OWN_FROM) / (_OWN_FULLY - _OWN_FROM), 0.0), 1.0)
 
 
 def second_order_noise(eigenvalues: Tensor) -> float:

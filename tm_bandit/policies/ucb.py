@@ -15,8 +15,12 @@ from tm_bandit.policies.base import ArmStats, Policy, lowest
 _EXPLORATION = {"regret": 1.0, "identify": 2.0}
 #: Width of the witness mean, which is optimistic in itself, and of the debiased estimate, which is not.
 _WITNESS_WIDTH, _DEBIASED_WIDTH = 0.05, 0.4
+#: Width of both where the witness may be tight from the start.
+_SAFE_WIDTH = 0.6
 #: How fast the debiased estimate loses its weight when the witness is loose.
 _TIGHTNESS_POWER = 4
+#: Samples with which the debiased estimate counts half as much as the witness, where tightness cannot be told.
+_HALF_WEIGHT = 100
 
 
 class UCB(Policy):
@@ -33,13 +37,17 @@ class UCB(Policy):
 
     where :math:`W` is the mean of the witness scores and :math:`s_W` its standard error, :math:`D` the debiased
     estimate and :math:`s_D` the larger of its standard error and :math:`s_W`, :math:`n` the arm's samples and :math:`t`
-    the pulls so far. The expectation of :math:`W` is on the optimistic side already, so a width far below that of an
-    honest interval is enough (:math:`a_W = 0.05`); that of :math:`D` is not (:math:`a_D = 0.4`). The term
-    :math:`10 / n` keeps an arm with an unlucky first batch in the race.
+    the pulls so far. The term :math:`10 / n` keeps an arm with an unlucky first batch in the race.
 
-    The weight :math:`r = (W_L / D_L)^4 \in [0, 1]` comes from the tightness of the witness of the arm :math:`L` with
-    the most samples. Where the witness is tight the debiased estimate is good, and using it saves much exploration;
-    where it is loose (many dimensions, few samples) the debiased estimate drifts with :math:`n`, and counts little.
+    For a loss with a natural zero, the Frechet distance, the expectation of :math:`W` is far on the optimistic side, so
+    a width far below that of an honest interval is enough (:math:`a_W = 0.05`); that of :math:`D` is not
+    (:math:`a_D = 0.4`). The weight :math:`r = (W_L / D_L)^4 \in [0, 1]` comes from the tightness of the witness of the
+    arm :math:`L` with the most samples. Where the witness is tight the debiased estimate is good, and using it saves
+    much exploration; where it is loose (many dimensions, few samples) the debiased estimate drifts with :math:`n`, and
+    counts little.
+
+    The witness of the Inception Score can be tight from the start (classes of which none is missing), and no ratio of
+    logarithms shows it. So both widths are :math:`a_W = a_D = 0.6` then, and :math:`r = n / (n + 100)`.
 
     Args:
         goal: ``"regret"`` spends as little as possible on bad arms; ``"identify"`` explores more, so that the
@@ -47,8 +55,8 @@ class UCB(Policy):
         exploration: the factor :math:`c`; ``None`` takes the default of the goal, which was chosen over all benchmark
             scenarios at once.
         index: see above.
-        use_debiased: whether :math:`r` may be above zero. It needs a loss with a natural zero, so it suits the Frechet
-            distance and not the Inception Score.
+        natural_zero: whether the loss has a natural zero, as the Frechet distance has and the Inception Score has not;
+            see above.
 
     Raises:
         InputError: if an argument is outside its range.
@@ -68,7 +76,7 @@ class UCB(Policy):
         *,
         exploration: float | None = None,
         index: Literal["witness", "bound"] = "witness",
-        use_debiased: bool = True,
+        natural_zero: bool = True,
     ) -> None:
         if goal not in _EXPLORATION:
             raise InputError(f"Expected goal to be 'regret' or 'identify', but got {goal!r}; choose one of these.")
@@ -81,7 +89,7 @@ class UCB(Policy):
         self.goal = goal
         self.exploration = exploration
         self.index = index
-        self.use_debiased = use_debiased
+        self.natural_zero = natural_zero
         # The debiased estimate is dear, and good enough as old as the selector's last refresh.
         self.needs = frozenset({"optimistic"} if index == "bound" else {"witness", "stderr"})
 
@@ -89,22 +97,27 @@ class UCB(Policy):
         """Return the arm with the smallest index."""
         if self.index == "bound":
             return lowest(arms, lambda arm: arm.optimistic).name
-        width = self.exploration * math.sqrt(2.0 * math.log1p(sum(arm.pulls for arm in arms)))
-        weight = self._debiased_weight(arms)
-        return lowest(arms, lambda arm: _index(arm, width, weight)).name
-
-    def _debiased_weight(self, arms: Sequence[ArmStats]) -> float:
-        leader = max(arms, key=lambda arm: arm.num_samples)
-        if not (self.use_debiased and leader.debiased > 0.0):
-            return 0.0
-        return float(min(1.0, max(0.0, leader.witness / leader.debiased)) ** _TIGHTNESS_POWER)
+        growth = self.exploration * math.sqrt(2.0 * math.log1p(sum(arm.pulls for arm in arms)))
+        if self.natural_zero:
+            tightness = _tightness(max(arms, key=lambda arm: arm.num_samples))
+            widths = _WITNESS_WIDTH * growth, _DEBIASED_WIDTH * growth
+            return lowest(arms, lambda arm: _index(arm, *widths, tightness)).name
+        width = _SAFE_WIDTH * growth
+        return lowest(arms, lambda arm: _index(arm, width, width, 1.0 / (1.0 + _HALF_WEIGHT / arm.num_samples))).name
 
 
-def _index(arm: ArmStats, width: float, weight: float) -> float:
+def _tightness(leader: ArmStats) -> float:
+    """Return the weight of the debiased estimate; zero if there is none."""
+    if not leader.debiased > 0.0:
+        return 0.0
+    return float(min(1.0, max(0.0, leader.witness / leader.debiased)) ** _TIGHTNESS_POWER)
+
+
+def _index(arm: ArmStats, width: float, debiased_width: float, weight: float) -> float:
     """Return the optimistic loss of one arm; without a debiased estimate it rests on the witness alone."""
     first = 10.0 / arm.num_samples
-    index = arm.witness - (_WITNESS_WIDTH * width + first) * arm.stderr
+    index = arm.witness - (width + first) * arm.stderr
     if weight == 0.0 or math.isnan(arm.debiased):
         return index
     error = max(arm.stderr, 0.0 if math.isnan(arm.debiased_stderr) else arm.debiased_stderr)
-    return (index + weight * (arm.debiased - (_DEBIASED_WIDTH * width + first) * error)) / (1.0 + weight)
+    return (index + weight * (arm.debiased - (debiased_width + first) * error)) / (1.0 + weight)

@@ -17,6 +17,9 @@ from tm_bandit.selection.verdict import Trace
 #: What is computed when an arm's sample count has grown enough; the verdict and the history are made of it.
 CHECKPOINT_FIELDS = ("witness", "stderr", "estimate", "optimistic", "pessimistic", "debiased", "debiased_stderr")
 
+#: Samples without which there is no estimate at all.
+_FEWEST = 2
+
 
 @dataclass
 class Arm:
@@ -48,18 +51,19 @@ class Arm:
         Args:
             rows: checked rows.
             needs: fields that must be fresh.
-            min_samples: below this count nothing is computed.
+            min_samples: below this count, an arm's burn-in, it is only looked at to be recommended.
         """
         self.metric.update_rows(rows)
         self._fresh = None
         pulls, count = self.stats.pulls + 1, self.stats.num_samples + rows.shape[0]
+        ready = count >= min_samples
         # An arm that gets no more than its burn-in can be judged all the same.
-        due = count >= min_samples and (not self.trace or pulls >= self.next_refresh)
-        fields = CHECKPOINT_FIELDS if due else tuple(needs) if count >= min_samples else ()
+        due = count >= _FEWEST and (pulls >= self.next_refresh or (ready and self.stats.num_samples < min_samples))
+        fields = CHECKPOINT_FIELDS if due else tuple(needs) if ready else ()
         fresh: dict[str, Any] = self.metric.losses(fields) if fields else {}
         self.stats = replace(self.stats, pulls=pulls, num_samples=count, **fresh)
         if due:
-            self.next_refresh = max(pulls + 1, math.ceil(self.growth * pulls))
+            self.next_refresh = max(pulls + 1, math.ceil(self.growth * pulls)) if ready else 2 * pulls
             self.trace[count] = self.stats
         return due
 

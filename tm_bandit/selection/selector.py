@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -438,9 +439,10 @@ class ModelSelector:
         self._verdict = self._judged({arm.name: arm.stats for arm in self._arms.values()})
 
     def _judged(self, numbers: Mapping[str, ArmStats]) -> Verdict:
-        arms = [arm for arm in self._arms.values() if arm.retired is None and arm.trace]
+        active = [arm for arm in self._arms.values() if arm.retired is None and (arm.trace or not arm.held)]
+        arms = [arm for arm in active if arm.trace]
         stats = [numbers[arm.name] for arm in arms]
-        return judge(
+        verdict = judge(
             stats,
             drawn_since={arm.name: self._drawn_since(arm) for arm in arms},
             traces={arm.name: arm.trace for arm in arms},
@@ -449,6 +451,8 @@ class ModelSelector:
             preferred=self.policy.recommend(stats) if stats and self._prepared else None,
             certifies=certifies(self.metric),
         )
+        # Nobody has won against arms of which nothing is known yet.
+        return verdict if len(arms) == len(active) else replace(verdict, level="open")
 
     def _drawn_since(self, newcomer: Arm) -> int:
         names = list(self._arms)

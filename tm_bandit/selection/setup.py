@@ -84,7 +84,7 @@ def resolve_policy(policy: str | Policy, metric: OptimisticMetric, goal: str, st
         return Uniform()
     if getattr(metric, "bound", "witness") != "witness":
         return UCB(index="bound")
-    return UCB("identify" if goal == "identify" else "regret", use_debiased=not metric.higher_is_better)
+    return UCB("identify" if goal == "identify" else "regret", natural_zero=not metric.higher_is_better)
 
 
 def certifies(metric: OptimisticMetric) -> bool:
