@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tm_bandit.functional import class_sums, crossfit_marginals, log_inception_score, predict_marginal, score_probs
 from tm_bandit.functional.confidence import ScoreMoments
-from tm_bandit.functional.crossfit import fold_numbers, num_folds
+from tm_bandit.functional.crossfit import fold_numbers, num_folds, refit_counts
 from tm_bandit.functional.marginal_stream import FOLDS, MarginalSums, add_probs, witness_interval, witness_moments
 from tm_bandit.functional.witness_is import (
     block_index,
@@ -110,6 +110,16 @@ def test_batches_do_not_matter(batch):
     whole, pieces = summed(probs), summed(probs, batch)
     for one, two in zip(whole, pieces, strict=True):
         assert torch.allclose(one, two, rtol=1e-10, atol=1e-12)
+
+
+def test_a_sample_is_scored_by_the_latest_witness_before_it():
+    probs, prior = draw(300), uniform_prior(20)
+    expected = []
+    for number, row in enumerate(probs):
+        fitted = max(refit_counts(number), default=0)
+        witness = predict_marginal(*folded(probs[:fitted]), prior) if fitted else prior[0]
+        expected.append(score_probs(row[None], witness))
+    assert torch.allclose(summed(probs).score_sums, block_sums(torch.cat(expected), 0), rtol=1e-10)
 
 
 def test_memory_is_constant():

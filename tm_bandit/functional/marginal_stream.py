@@ -62,21 +62,21 @@ def add_probs(sums: MarginalSums, probs: Tensor, priors: Tensor) -> MarginalSums
     start = round(float(sums.fold_num.sum()))
     stop = start + len(probs)
     due = [count for count in refit_counts(stop) if count > start]
-    edges = [start, *due, *([stop] if stop not in due else [])]
-    for first, last in pairwise(edges):
-        part = probs[first - start : last - start]
-        total = sums.predictor.sum()
-        witness = sums.predictor / total if total > 0 else priors[0]
-        fold = fold_numbers(first, last).to(probs.device)
-        sums = MarginalSums(
-            sums.fold_num.index_add(0, fold, torch.ones_like(fold, dtype=torch.float64)),
-            sums.fold_prob.index_add(0, fold, part),
-            sums.score_sums + block_sums(score_probs(part, witness), first),
-            sums.predictor,
-        )
-        if last in due:
-            sums = sums._replace(predictor=predict_marginal(sums.fold_prob, sums.fold_num, priors))
-    return sums
+    # Each stretch of samples is scored by the witness that was fitted on all samples before it. A small batch may have
+    # twenty stretches, so all of these witnesses are fitted at once.
+    lengths = [last - first for first, last in pairwise([start, *due, stop])]
+    stretch = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+    place = (stretch * FOLDS + fold_numbers(start, stop)).to(probs.device)
+    num = probs.new_zeros(len(lengths) * FOLDS).index_add_(0, place, probs.new_ones(len(probs)))
+    prob = probs.new_zeros(len(lengths) * FOLDS, probs.shape[1]).index_add_(0, place, probs)
+    fold_num = sums.fold_num + num.view(-1, FOLDS).cumsum(0)
+    fold_prob = sums.fold_prob + prob.view(-1, FOLDS, probs.shape[1]).cumsum(0)
+    predictors = torch.cat([sums.predictor[None], predict_marginal(fold_prob[:-1], fold_num[:-1], priors)])
+    total = predictors.sum(1, keepdim=True)
+    witnesses = torch.where(total > 0, predictors / total, priors[0])
+    scores = [score_probs(part, witness) for part, witness in zip(torch.split(probs, lengths), witnesses, strict=True)]
+    score_sums = sums.score_sums + block_sums(torch.cat(scores), start)
+    return MarginalSums(fold_num[-1], fold_prob[-1], score_sums, predictors[-1])
 
 
 def witness_moments(sums: MarginalSums, entropy: Tensor, priors: Tensor, fitting: Fitting = "crossfit") -> ScoreMoments:
