@@ -9,7 +9,13 @@ import torch
 from tests._ddp import RankPool
 from tm_bandit import OptimisticFID, OptimisticIS, ReferenceStatistics
 from tm_bandit._exceptions import InputError, NotReadyError
-from tm_bandit.functional import frechet_distance
+from tm_bandit.functional import frechet_distance, moments_from_rows
+from tm_bandit.functional.crossfit import fold_numbers
+from tm_bandit.functional.debias import RootTrace, slope_ratio
+from tm_bandit.functional.frechet_stream import FrechetStream
+from tm_bandit.metrics import inception
+from tm_bandit.metrics._debias import measure_parts
+from tm_bandit.metrics.base import LOSS_FIELDS
 
 DIM = 24
 
@@ -54,7 +60,39 @@ def draw_probs(count, classes=15, seed=0):
     return logits.softmax(-1)
 
 
+def values(metric):
+    """All that a metric says, in an order in which every value is asked for after others."""
+    found = [metric.losses(LOSS_FIELDS), metric.losses(["witness"])]
+    return [*(v for loss in found for v in loss.values()), *map(float, (*metric.bounds(), *metric.debiased()))]
+
+
+def root_trace(rows):
+    centred = (rows - rows.mean(0)) @ (REFERENCE.eigenvectors * REFERENCE.eigenvalues.sqrt())
+    return RootTrace(float(torch.linalg.svdvals(centred).sum()) / math.sqrt(len(rows)), len(rows))
+
+
 class TestFrechet:
+    def test_one_look_asks_the_witness_once(self, monkeypatch):
+        asked = []
+        real = FrechetStream.summary
+        monkeypatch.setattr(FrechetStream, "summary", lambda self: asked.append(self.count) or real(self))
+        metric = filled(draw(60))
+        values(metric)
+        assert asked == [60]
+        metric.update_features(draw(25, seed=1))
+        assert values(metric) == pytest.approx(values(filled(torch.cat([draw(60), draw(25, seed=1)]))), rel=1e-9)
+        assert asked == [60, 85, 85]
+
+    @pytest.mark.parametrize("gone", [0, 50])
+    def test_the_slope_is_that_of_all_rows_against_their_parts(self, gone):
+        rows = draw(200)
+        folded = moments_from_rows(rows[:gone]) if gone else None
+        found = measure_parts(REFERENCE, folded, list(rows[gone:].split(30)), True, None)
+        used = rows[: found.num]
+        side = (torch.arange(len(used)) >= gone).long() if gone else fold_numbers(0, len(used)) % 2
+        ratio = slope_ratio(root_trace(used), [root_trace(used[side == half]) for half in (0, 1)], REFERENCE.bias)
+        assert found.ratio == pytest.approx(ratio, rel=1e-9)
+
     def test_it_is_the_default_and_needs_no_horizon(self):
         metric = make()
         assert metric.bound == "witness"
@@ -348,6 +386,24 @@ class TestInception:
         for part in probs.split(batch or len(probs)):
             metric.update_probs(part)
         return metric
+
+    def test_one_look_asks_the_witness_once(self, monkeypatch):
+        asked = []
+        real = inception.witness_moments
+        monkeypatch.setattr(inception, "witness_moments", lambda *given: asked.append(given) or real(*given))
+        metric, fresh = OptimisticIS("none"), OptimisticIS("none")
+        metric.update_probs(draw_probs(60))
+        values(metric)
+        assert len(asked) == 1
+        # What is added changes the answer, real samples (which are another prior) included.
+        for add in ({"probs": draw_probs(25, seed=1)}, {"probs": draw_probs(25, seed=2), "real": True}):
+            metric.update_probs(**add)
+            values(metric)
+        assert len(asked) == 3
+        for add in (draw_probs(60), draw_probs(25, seed=1)):
+            fresh.update_probs(add)
+        fresh.update_probs(draw_probs(25, seed=2), real=True)
+        assert values(metric) == values(fresh)
 
     def test_the_interval_encloses_the_truth_and_the_score_is_its_upper_end(self):
         exact = float(self.filled(draw_probs(100_000, seed=3)).estimate())

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from tm_bandit.functional.crossfit import FOLDS, FoldLayout, fold_numbers, refit_counts
 from tm_bandit.functional.debias import RootTrace, own_weight, slope_ratio, slope_weight, spectral_bias
+from tm_bandit.functional.frechet import sqrt_trace
 from tm_bandit.functional.frechet_stream import WitnessSummary
-from tm_bandit.functional.moments import Moments
+from tm_bandit.functional.moments import Moments, merge_moments
 from tm_bandit.functional.witness_fd import FrechetSums, block_size, damp_witness, fit_frechet_map, gaussian_score_std
-from tm_bandit.metrics._spectrum import SampleSpectrum
+from tm_bandit.metrics._spectrum import SampleSpectrum, rotated_moments
 from tm_bandit.reference import ReferenceStatistics
 
 #: Parts of fewer rows than this say more about their own noise than about that of all rows.
@@ -34,15 +35,6 @@ class Parts(NamedTuple):
     num: int
     ratio: float | None
     spread: float
-
-
-def root_trace(spectrum: SampleSpectrum) -> RootTrace:
-    """Return the trace of the root with the ``1/n`` covariance.
-
-    Args:
-        spectrum: spectra of some rows.
-    """
-    return RootTrace(float(spectrum.root_trace) / math.sqrt(spectrum.count), spectrum.count)
 
 
 def curve_scale(spectrum: SampleSpectrum) -> float:
@@ -84,13 +76,19 @@ def measure_parts(
 def _slope(reference: ReferenceStatistics, folded: Moments | None, kept: Tensor) -> float:
     """How fast the bias falls, as a ratio to the reference's own curve."""
     if folded is not None:
-        parts = [_measured(reference, folded, []), _measured(reference, None, [kept])]
+        parts = [rotated_moments(reference, folded, []), rotated_moments(reference, None, [kept])]
     else:
         # Half of every ten rows, so that a drift of the sampler is in both parts alike.
         side = fold_numbers(0, len(kept)).to(kept.device) % 2
-        parts = [_measured(reference, None, [kept[side == half]]) for half in (0, 1)]
-    traces = [root_trace(part) for part in (_measured(reference, folded, [kept]), *parts)]
-    return slope_ratio(traces[0], traces[1:], reference.bias)
+        parts = [rotated_moments(reference, None, [kept[side == half]]) for half in (0, 1)]
+    # Merged, not measured: turning the rows and multiplying them with each other is most of the work.
+    whole, *traces = (_root_trace(moments) for moments in (merge_moments(*parts), *parts))
+    return slope_ratio(whole, traces, reference.bias)
+
+
+def _root_trace(rotated: Moments) -> RootTrace:
+    """The trace of the root with the ``1/n`` covariance."""
+    return RootTrace(float(sqrt_trace(rotated.scatter)) / math.sqrt(rotated.count), rotated.count)
 
 
 def _spread(reference: ReferenceStatistics, kept: Tensor) -> float:
@@ -117,12 +115,6 @@ def _spread(reference: ReferenceStatistics, kept: Tensor) -> float:
     bias = own * torch.tensor([reference.bias(int(n)) for n in count.tolist()]).to(own) / basis.scale**2
     distances = mean.double().square().sum(1) + trace + total - 2 * root - bias
     return float(distances.std()) * basis.scale**2 * math.sqrt(size)
-
-
-def _measured(reference: ReferenceStatistics, folded: Moments | None, rows: Sequence[Tensor]) -> SampleSpectrum:
-    spectrum = SampleSpectrum(reference, norms=False)
-    spectrum.read(folded, rows)
-    return spectrum
 
 
 class Fit(NamedTuple):

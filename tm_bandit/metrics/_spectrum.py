@@ -132,6 +132,36 @@ def _times_symmetric(rows: Tensor, matrix: Tensor) -> Tensor:
     return rows @ matrix
 
 
+def rotated_moments(reference: ReferenceStatistics, folded: Moments | None, rows: Sequence[Tensor]) -> Moments:
+    r"""Moments in eigen-coordinates of the reference, scaled by the root of its eigenvalues.
+
+    The scatter has the nonzero eigenvalues of :math:`A \Sigma_r`.
+
+    Args:
+        reference: statistics of the real data.
+        folded: moments of rows that are no longer kept.
+        rows: batches that are kept, in order.
+
+    Raises:
+        NotReadyError: if there are neither moments nor rows.
+    """
+    found: Moments | None = None
+    if folded is not None:
+        half = _rotate(reference, folded.scatter)
+        found = Moments(folded.count, _rotate(reference, folded.mean - reference.mean), _rotate(reference, half.T))
+    for block in shifted_blocks(rows, reference.mean):
+        rotated = _rotate(reference, block)
+        found = moments_from_rows(rotated) if found is None else add_rows_(found, rotated)
+    if found is None:
+        raise NotReadyError("Expected samples before their spectrum is asked for, but got none.")
+    return found
+
+
+def _rotate(reference: ReferenceStatistics, rows: Tensor) -> Tensor:
+    rank = reference.rank
+    return (rows @ reference.eigenvectors[:, :rank]) * reference.eigenvalues[:rank].sqrt()
+
+
 class SampleSpectrum:
     r"""Everything that the plug-in distance and the bonuses need to know about one arm's rows.
 
@@ -277,26 +307,11 @@ class SampleSpectrum:
         self.mean = self.mean + delta * (part.count / count)
         self.count = count
 
-    def _rotate(self, rows: Tensor) -> Tensor:
-        """Map shifted rows to eigen-coordinates of the reference, scaled by the root of its eigenvalues."""
-        rank = self.reference.rank
-        return (rows @ self.reference.eigenvectors[:, :rank]) * self.reference.eigenvalues[:rank].sqrt()
-
     def _rotated_scatter(self) -> Tensor:
         if self._rotated is None:
-            start = self._folded
-            if start is not None:
-                half = self._rotate(start.scatter)
-                mean = self._rotate(start.mean - self.reference.mean)
-                self._rotated = Moments(start.count, mean, self._rotate(half.T))
-            self._waiting = list(self._rows)
-        for block in shifted_blocks(self._waiting, self.reference.mean):
-            rotated = self._rotate(block)
-            if self._rotated is None:
-                self._rotated = moments_from_rows(rotated)
-            else:
-                self._rotated = add_rows_(self._rotated, rotated)
+            self._rotated = rotated_moments(self.reference, self._folded, self._rows)
+        else:
+            for block in shifted_blocks(self._waiting, self.reference.mean):
+                self._rotated = add_rows_(self._rotated, _rotate(self.reference, block))
         self._waiting = []
-        if self._rotated is None:
-            raise NotReadyError("Expected samples before their spectrum is asked for, but got none.")
         return self._rotated.scatter

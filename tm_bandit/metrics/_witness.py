@@ -39,6 +39,20 @@ class WitnessCache:
         self._folded = 0
         self._rows: list[Tensor] = []
         self._stream: FrechetStream | None = None
+        self._summary: WitnessSummary | None = None
+
+    def summary(self, folded: Moments | None, settled: Sequence[Tensor], rows: Sequence[Tensor]) -> WitnessSummary:
+        """Return what the witness says about the metric's states; one look asks for it several times.
+
+        Args:
+            folded: see :meth:`read`.
+            settled: see :meth:`read`.
+            rows: see :meth:`read`.
+        """
+        stream = self.read(folded, settled, rows)
+        if self._summary is None:
+            self._summary = stream.summary()
+        return self._summary
 
     def read(self, folded: Moments | None, settled: Sequence[Tensor], rows: Sequence[Tensor]) -> FrechetStream:
         """Catch up with the metric's states.
@@ -62,9 +76,11 @@ class WitnessCache:
                 settled_scores=torch.cat(list(settled)) if settled else None,
             )
             self._folded, self._rows, known = gone, [], 0
+            self._summary = None
         for batch in rows[known:]:
             stream.extend(batch)
             self._rows.append(batch)
+            self._summary = None
         return stream
 
 
@@ -117,8 +133,7 @@ class WitnessRowMetric(RowMetric):
         return cache
 
     def _witness_summary(self) -> WitnessSummary:
-        stream = self._witness_cache().read(self._folded(), as_list(self.settled), self._kept_rows())
-        return stream.summary()
+        return self._witness_cache().summary(self._folded(), as_list(self.settled), self._kept_rows())
 
     @property
     def _side_level(self) -> float:

@@ -419,7 +419,13 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
         return self.entropy.new_tensor(ends[0]), self.entropy.new_tensor(ends[1])
 
     def _witness_scores(self) -> ScoreMoments:
-        return witness_moments(self._fold_sums(), self.entropy, self._priors(), self.fitting)
+        # One look asks for them several times; states are replaced, never changed in place.
+        states = (*self._fold_sums(), self.entropy, self.real_num, self.real_prob)
+        known: tuple[tuple[Tensor, ...], ScoreMoments] | None = self._caches.get("scores")
+        if known is None or any(old is not new for old, new in zip(known[0], states, strict=True)):
+            known = states, witness_moments(self._fold_sums(), self.entropy, self._priors(), self.fitting)
+            self._caches["scores"] = known
+        return known[1]
 
     def _fold_sums(self) -> MarginalSums:
         return MarginalSums(self.fold_num, self.fold_prob, self.score_sums, self.predictor)
