@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from dataclasses import fields as fields_of
 from typing import Any
 
 from torch import Tensor
@@ -122,10 +123,12 @@ class Arm:
         self.metric._computed = None
 
 
+_NUMBERS = tuple(item.name for item in fields_of(ArmStats) if item.name != "name")
+
+
 def _numbers(stats: ArmStats) -> dict[str, Any]:
-    numbers = asdict(stats)
-    del numbers["name"]
-    return numbers
+    # Not `asdict`, which copies every number as if it were a tree: a training has thousands of them to save.
+    return {name: getattr(stats, name) for name in _NUMBERS}
 
 
 def _detached(value: Tensor | list[Tensor]) -> Tensor | list[Tensor]:

@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -163,7 +163,7 @@ class SelectionResult:
             path: file to write.
             indent: as in :func:`json.dumps`.
         """
-        text = encode({"version": FORMAT_VERSION, **asdict(self)}, indent)
+        text = encode({"version": FORMAT_VERSION, **vars(self)}, indent)
         if path is not None:
             with atomic_write(path) as scratch:
                 scratch.write_text(text, encoding="utf-8")
