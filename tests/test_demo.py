@@ -74,14 +74,17 @@ def test_uniform_need_finds_the_smallest_size_that_stays_right(arms):
 def test_measure_scores_what_was_drawn():
     """One-hot predictions of ten equally frequent classes have an Inception Score of ten."""
     reference = ReferenceStatistics(torch.zeros(2), torch.eye(2), 1000)
+    asked = []
     result = truth.measure(
-        lambda n, generator: torch.randn(n, 2, generator=generator),
+        lambda n, generator: asked.append(n) or torch.randn(n, 2, generator=generator),
         lambda images: images,
         lambda images: 100 * torch.eye(10)[torch.arange(len(images)) % 10],
         reference,
         num_samples=5000,
         seed=3,
     )
+    assert len(result.features) == sum(asked) == 5000
+    assert max(asked) < 1000, "more at once is slower"
     assert result.inception_score == pytest.approx(10.0)
     assert result.fid == pytest.approx(0.0, abs=0.01)
     assert 0 < result.stderr < 0.01

@@ -13,6 +13,9 @@ from tm_bandit import ModelSelector, OptimisticFID, ReferenceStatistics
 #: An arm counts as right if its FID is at most this much worse than the best; the truth itself has an error of 4 %.
 TOLERANCE = 0.1
 
+#: Samples that are drawn at a time: what the network makes of more of them does not fit into a processor's cache.
+_AT_ONCE = 250
+
 
 class Truth(NamedTuple):
     """Score of one arm from many samples.
@@ -57,7 +60,7 @@ def measure(
     """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        images = draw(num_samples, generator)
+        images = torch.cat([draw(len(part), generator) for part in torch.split(torch.arange(num_samples), _AT_ONCE)])
         rows, chances = features(images), logits(images).double().softmax(1)
     parts = torch.tensor([plain_fid(part, reference) for part in rows.chunk(10)])
     entropies = torch.special.entr(chances).sum(1).mean()
