@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -42,6 +43,7 @@ class Clock(pl.Callback):
 
     def __init__(self):
         self.seconds: dict[str, float] = {}
+        self.steps: list[float] = []
         self._open: list[str] = []
         self._since = 0.0
 
@@ -75,29 +77,23 @@ class Clock(pl.Callback):
 
         return call
 
-    def _begin(self, name: str) -> None:
-        self._open = [name]
+    def on_validation_start(self, *_: Any) -> None:  # noqa: D102
+        self._open = ["rest"]
         self._since = time.process_time()
 
-    def _end(self) -> None:
+    def on_validation_end(self, *_: Any) -> None:  # noqa: D102
         self._turn()
         self._open = []
 
-    def on_validation_start(self, *_: Any) -> None:  # noqa: D102
-        self._begin("rest")
-
-    def on_validation_end(self, *_: Any) -> None:  # noqa: D102
-        self._end()
-
     def on_train_batch_start(self, *_: Any) -> None:  # noqa: D102
-        self._begin("training")
+        self._since = time.process_time()
 
     def on_train_batch_end(self, *_: Any) -> None:  # noqa: D102
-        self._end()
+        self.steps.append(time.process_time() - self._since)
 
 
-def train(data: DigitsData, callbacks: list[BanditCheckpoint], scale: story.Scale) -> dict[str, float]:
-    """Train as the demo does and return the seconds by part."""
+def train(data: DigitsData, callbacks: list[BanditCheckpoint], scale: story.Scale) -> Clock:
+    """Train as the demo does and return what it took."""
     clock = Clock()
     with ExitStack() as stack:
         for name, places in PARTS.items():
@@ -107,28 +103,28 @@ def train(data: DigitsData, callbacks: list[BanditCheckpoint], scale: story.Scal
         log = clock.timed("logging", _report.log_scalars)
         stack.enter_context(patch("tm_bandit.callbacks.bandit_checkpoint.log_scalars", log))
         story.fit(data, [clock, *callbacks], 0, scale)
-    return clock.seconds
+    return clock
 
 
 def measure(
-    data: DigitsData, classifier: DigitClassifier, scale: story.Scale, which: str, without: dict[str, float]
+    data: DigitsData, classifier: DigitClassifier, scale: story.Scale, which: str, without: Clock
 ) -> dict[str, Any]:
     """Train with those callbacks of the demo that have ``which`` in their key; ``without`` is a training without."""
     reference = ReferenceStatistics.from_features(classifier(data.digits.images))
     with tempfile.TemporaryDirectory() as folder:
         callbacks = story.selectors(Path(folder), classifier, reference, 0, scale)
         with_them = train(data, [callback for callback in callbacks if which in callback.key], scale)
-    training = with_them.pop("training")
-    validation = sum(with_them.values())
-    own = {name: with_them[name] for name in (*PARTS, "logging", "rest") if name not in FOREIGN}
-    own["rest"] -= without["rest"]  # what a validation costs anyway
+    seconds = with_them.seconds
+    validation = sum(seconds.values())
+    own = {name: seconds[name] for name in (*PARTS, "logging", "rest") if name not in FOREIGN}
+    own["rest"] -= without.seconds["rest"]  # what a validation costs anyway
     return {
         "callbacks": which or "both",
         "validations": scale.epochs // scale.every,
         "validation_s": validation,
-        "parts_s": {name: with_them[name] for name in FOREIGN} | own,
+        "parts_s": {name: seconds[name] for name in FOREIGN} | own,
         "own_share": sum(own.values()) / validation,
-        "training_ratio": training / without["training"],
+        "training_ratio": statistics.median(with_them.steps) / statistics.median(without.steps),
     }
 
 
@@ -147,7 +143,7 @@ def table(rows: list[dict[str, Any]], scale: story.Scale) -> str:
     return (
         f"The demo's training: {scale.budget:,} samples per validation and callback in pulls of {scale.batch_size}, "
         f"drawn in {' or '.join(story.VARIANTS)}; {arms} arms at the end. CPU time of one thread, per validation. Own "
-        "is all but sampling and features; the last column compares the training steps with those of a training "
+        "is all but sampling and features; the last column compares the median training step with that of a training "
         "without callbacks."
         "\n\n" + "\n".join(lines) + "\n"
     )
