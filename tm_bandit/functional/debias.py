@@ -142,7 +142,7 @@ def own_weight(count: int, dim: int) -> float:
         dim: number of features.
 
     Example:
-        >>> [own_weight(n, 100) for n in (10, 25, 40, 100, 300)]
+        >>> [round(own_weight(n, 100), 2) for n in (10, 25, 40, 100, 300)]
         [0.0, 0.0, 0.2, 1.0, 1.0]
     """
     return min(max((count / dim - _OWN_FROM) / (_OWN_FULLY - _OWN_FROM), 0.0), 1.0)
