@@ -123,14 +123,14 @@ def losers(stats: Iterable[ArmStats], best: ArmStats) -> list[str]:
     def certainty(arm: ArmStats) -> float:
         gap = central(arm) - central(best)
         error = math.hypot(_stderr(arm), _stderr(best))
-        return gap / error if error > 0.0 and not math.isnan(gap) else -math.inf
+        return gap / error if 0.0 < error < math.inf and not math.isnan(gap) else -math.inf
 
     rivals = [arm for arm in stats if arm.name != best.name]
     return [arm.name for arm in sorted(rivals, key=certainty, reverse=True)]
 
 
 def _stderr(arm: ArmStats) -> float:
-    if arm.debiased_stderr > 0.0 and math.isfinite(arm.debiased_stderr):
+    if arm.debiased_stderr > 0.0:
         return arm.debiased_stderr
     return 1.0 / math.sqrt(max(arm.num_samples, 1))
 

@@ -76,7 +76,7 @@ def scalars(result: SelectionResult, arms: dict[str, Arm], newest: int) -> dict[
     for name in scores:
         for column in ("estimate", "lower", "upper", "n"):
             value = float(rows[name][column])
-            if not math.isnan(value):
+            if math.isfinite(value):
                 values[f"{name}/{column}"] = value
     return values
 

@@ -12,6 +12,7 @@ from tm_bandit.functional.confidence import ScoreMoments
 from tm_bandit.functional.crossfit import fold_numbers, num_folds, refit_counts
 from tm_bandit.functional.marginal_stream import FOLDS, MarginalSums, add_probs, witness_interval, witness_moments
 from tm_bandit.functional.witness_is import (
+    PRIOR_STRENGTHS,
     block_index,
     block_sums,
     crossfit_mean,
@@ -217,3 +218,13 @@ class TestInterval:
         lower, upper = witness_interval(scores, plug_in, 4, 0.025)
         assert 0.0 <= lower <= plug_in + 1e-9
         assert plug_in - 1e-9 <= upper <= math.log(4)
+
+
+def test_sums_do_not_depend_on_how_many_witnesses_are_fitted_together(monkeypatch):
+    probs = draw(203)
+    whole = summed(probs)
+    assert all(part.untyped_storage().nbytes() == part.nbytes for part in whole)
+    for most in (1, 3 * FOLDS * 20 * len(PRIOR_STRENGTHS)):
+        monkeypatch.setattr("tm_bandit.functional.marginal_stream._MOST_CANDIDATES", most)
+        for one, other in zip(whole, summed(probs), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-13)

@@ -140,3 +140,22 @@ def test_one_batch_is_enough_for_a_recommendation_but_not_for_a_bound(score):
     result = selector.result()
     assert result.status not in ("won", "likely")
     assert type(result).from_json(result.to_json()) == result
+
+
+def test_halving_is_not_asked_about_a_newcomer_in_its_burn_in():
+    # Without a witness yet the newcomer's optimistic distance is zero, the best of all.
+    simulated = arms(0.5, 3.0, 9.0)
+    late = simulated.pop("arm2")
+    selector = select(simulated, fid(), policy="halving", budget=600)
+    for _ in range(80):
+        selector.step()
+    selector.add_arm("late", late.sample)
+    selector.step()
+    assert (selector.draws("late"), selector.best) == (1, "arm0")
+
+
+def test_arms_of_one_batch_are_not_called_alike():
+    selector = select(arms(0.1, 20.0), fid(), budget=100)
+    selector.step(), selector.step()
+    result = selector.result()
+    assert (result.best, result.status, result.tied) == ("arm0", "unfinished", [])

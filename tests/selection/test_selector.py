@@ -41,6 +41,7 @@ class TestRun:
 
     def test_auto_burn_in_is_two_batches_or_what_the_bound_needs(self):
         assert make(batch_size=5).burn_in == 10
+        assert make(batch_size=1, burn_in=1).burn_in == 2  # of one sample there is no estimate
         needy = MeanMetric()
         type_with_need = type("Needy", (MeanMetric,), {"min_samples": property(lambda self: 23)})
         assert make(metric=type_with_need(), batch_size=5).burn_in == 25
@@ -427,3 +428,20 @@ class TestBadInput:
         assert result.best == "a0"
         selector.hold_arm("a1")
         assert selector.run(progress=False, budget=100).stopped_by == "exhausted"
+
+    def test_an_arm_held_in_its_burn_in_neither_wins_nor_keeps_others_from_winning(self):
+        selector = make(arms(1.0, 9.0, 0.0, std=0.1), stop="certified", burn_in=20)
+        for _ in range(3):
+            selector.step()
+        selector.hold_arm("a2")
+        result = selector.run(progress=False)
+        assert (result.best, result.status) == ("a0", "won")
+        assert selector.draws("a2") == 1
+        # Held after the fact, an arm takes its place in the verdict at once.
+        late = make(arms(1.0, 9.0, std=0.1), stop="certified", burn_in=20)
+        late.run(progress=False)
+        late.add_arm("late", gaussian(5.0, 0.1))
+        assert late.result().status != "won"
+        late.hold_arm("late")
+        assert late.select() is None
+        assert late.result().status == "won"

@@ -14,6 +14,7 @@ from tm_bandit.functional.confidence import ScoreMoments, WidthKind, deviation
 from tm_bandit.functional.crossfit import FOLDS, Fitting, fold_numbers, num_folds, refit_counts
 from tm_bandit.functional.witness_is import (
     NUM_BLOCKS,
+    PRIOR_STRENGTHS,
     block_sums,
     crossfit_marginals,
     crossfit_mean,
@@ -22,6 +23,9 @@ from tm_bandit.functional.witness_is import (
     recent_spread,
     score_probs,
 )
+
+#: Numbers in the candidates for the witnesses that are fitted together.
+_MOST_CANDIDATES = 2_000_000
 
 
 class MarginalSums(NamedTuple):
@@ -63,10 +67,21 @@ def add_probs(sums: MarginalSums, probs: Tensor, priors: Tensor) -> MarginalSums
     stop = start + len(probs)
     due = [count for count in refit_counts(stop) if count > start]
     # Each stretch of samples is scored by the witness that was fitted on all samples before it. A small batch may have
-    # twenty stretches, so all of these witnesses are fitted at once.
-    lengths = [last - first for first, last in pairwise([start, *due, stop])]
+    # twenty stretches, so these witnesses are fitted together, as many at a time as memory allows.
+    together = max(1, _MOST_CANDIDATES // (FOLDS * priors.numel() * len(PRIOR_STRENGTHS)))
+    for first in range(0, len(due) + 1, together):
+        stops = due[first : first + together]
+        last = stops[-1] if len(stops) == together else stop
+        done = round(float(sums.fold_num.sum()))
+        sums = _add_stretches(sums, probs[done - start : last - start], priors, [done, *stops, last])
+    return sums
+
+
+def _add_stretches(sums: MarginalSums, probs: Tensor, priors: Tensor, edges: list[int]) -> MarginalSums:
+    """Add stretches of samples between ``edges``; at all edges but the first and the last a witness is fitted."""
+    lengths = [last - first for first, last in pairwise(edges)]
     stretch = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
-    place = (stretch * FOLDS + fold_numbers(start, stop)).to(probs.device)
+    place = (stretch * FOLDS + fold_numbers(edges[0], edges[-1])).to(probs.device)
     num = probs.new_zeros(len(lengths) * FOLDS).index_add_(0, place, probs.new_ones(len(probs)))
     prob = probs.new_zeros(len(lengths) * FOLDS, probs.shape[1]).index_add_(0, place, probs)
     fold_num = sums.fold_num + num.view(-1, FOLDS).cumsum(0)
@@ -75,8 +90,9 @@ def add_probs(sums: MarginalSums, probs: Tensor, priors: Tensor) -> MarginalSums
     total = predictors.sum(1, keepdim=True)
     witnesses = torch.where(total > 0, predictors / total, priors[0])
     scores = [score_probs(part, witness) for part, witness in zip(torch.split(probs, lengths), witnesses, strict=True)]
-    score_sums = sums.score_sums + block_sums(torch.cat(scores), start)
-    return MarginalSums(fold_num[-1], fold_prob[-1], score_sums, predictors[-1])
+    score_sums = sums.score_sums + block_sums(torch.cat(scores), edges[0])
+    # Clones: a view would keep the sums of all stretches alive, and in every file that the state is saved to.
+    return MarginalSums(fold_num[-1].clone(), fold_prob[-1].clone(), score_sums, predictors[-1].clone())
 
 
 def witness_moments(sums: MarginalSums, entropy: Tensor, priors: Tensor, fitting: Fitting = "crossfit") -> ScoreMoments:

@@ -115,7 +115,10 @@ class OptimisticMetric(Metric, ABC):
 
     @abstractmethod
     def losses(self, fields: Iterable[str]) -> dict[str, float]:
-        """Return the asked-for fields of ``ArmStats`` as floats in which smaller is better; compute nothing else."""
+        """Return the asked-for fields of ``ArmStats`` as floats in which smaller is better; compute nothing else.
+
+        It must answer from two samples on; what is not known yet is infinite, or ``nan``.
+        """
 
     @abstractmethod
     def score_from_loss(self, loss: float) -> float:

@@ -420,8 +420,8 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
 
     def _witness_scores(self) -> ScoreMoments:
         # One look asks for them several times; states are replaced, never changed in place.
-        states = (*self._fold_sums(), self.entropy, self.real_num, self.real_prob)
-        known: tuple[tuple[Tensor, ...], ScoreMoments] | None = self._caches.get("scores")
+        states = (*self._fold_sums(), self.entropy, self.real_num, self.real_prob, self.fitting)
+        known: tuple[tuple[Tensor | str, ...], ScoreMoments] | None = self._caches.get("scores")
         if known is None or any(old is not new for old, new in zip(known[0], states, strict=True)):
             known = states, witness_moments(self._fold_sums(), self.entropy, self._priors(), self.fitting)
             self._caches["scores"] = known

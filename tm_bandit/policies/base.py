@@ -106,7 +106,11 @@ class Policy(ABC):
         """
 
     def recommend(self, arms: Sequence[ArmStats]) -> str | None:
-        """Name the arm this policy believes to be the best, or ``None`` to leave that to the selector's own rule."""
+        """Name the arm this policy believes to be the best, or ``None`` to leave that to the selector's own rule.
+
+        Args:
+            arms: the active arms, in order of registration. While one of them is in its burn-in, nobody is asked.
+        """
         return None
 
     def state_dict(self) -> dict[str, Any]:

@@ -18,16 +18,17 @@ from tm_bandit.selection.verdict import Trace
 #: What is computed when an arm's sample count has grown enough; the verdict and the history are made of it.
 CHECKPOINT_FIELDS = ("witness", "stderr", "estimate", "optimistic", "pessimistic", "debiased", "debiased_stderr")
 
-#: Samples without which there is no estimate at all.
-_FEWEST = 2
+#: Samples from which on there is an estimate.
+FEWEST_SAMPLES = 2
 
 
 @dataclass
 class Arm:
     """A named sampler with its own copy of the metric.
 
-    The numbers that are dear to compute are refreshed only when the sample count has grown by the factor ``growth``.
-    The counts at which that happens are the same for all arms, so any two arms can be compared at equal counts.
+    The numbers that are dear to compute are refreshed only when the sample count has grown by the factor ``growth``,
+    and during the burn-in when it has doubled. The counts at which that happens are the same for all arms, so any two
+    arms can be compared at equal counts.
     """
 
     name: str
@@ -59,7 +60,8 @@ class Arm:
         pulls, count = self.stats.pulls + 1, self.stats.num_samples + rows.shape[0]
         ready = count >= min_samples
         # An arm that gets no more than its burn-in can be judged all the same.
-        due = count >= _FEWEST and (pulls >= self.next_refresh or (ready and self.stats.num_samples < min_samples))
+        ends_burn_in = ready and self.stats.num_samples < min_samples
+        due = ends_burn_in or (count >= FEWEST_SAMPLES and pulls >= self.next_refresh)
         fields = CHECKPOINT_FIELDS if due else tuple(needs) if ready else ()
         fresh: dict[str, Any] = self.metric.losses(fields) if fields else {}
         self.stats = replace(self.stats, pulls=pulls, num_samples=count, **fresh)
@@ -67,6 +69,14 @@ class Arm:
             self.next_refresh = max(pulls + 1, math.ceil(self.growth * pulls)) if ready else 2 * pulls
             self.trace[count] = self.stats
         return due
+
+    def is_candidate(self, min_samples: int) -> bool:
+        """Whether a verdict is about this arm: it is not retired, nor held before the end of its burn-in.
+
+        Args:
+            min_samples: the burn-in.
+        """
+        return self.retired is None and not (self.held and self.stats.num_samples < min_samples)
 
     def fresh_stats(self) -> ArmStats:
         """Return the numbers with all fields up to date, without changing what the policy sees."""

@@ -98,7 +98,7 @@ def build_result(
         }
         for arm in arms
     ]
-    judged = [arm for arm in arms if arm.retired is None and arm.trace]
+    judged = [arm for arm in arms if arm.is_candidate(selector.burn_in) and arm.trace]
     return SelectionResult(
         best=verdict.best,
         status=_status(verdict, stopped_by),

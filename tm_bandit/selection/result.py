@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,7 @@ class SelectionResult:
     """The outcome of a selection in the metric's own unit.
 
     Args:
-        best: the recommended arm; ``None`` if no arm has got past its burn-in.
+        best: the recommended arm; ``None`` if nothing is known about any arm.
         status: ``"won"`` (certified), ``"likely"`` (heuristic), ``"tie"``, ``"target_met"``, ``"budget_exhausted"`` or
             ``"unfinished"`` (asked for in the middle of a run, or after Ctrl-C).
         metric: name of the metric.
@@ -163,7 +163,8 @@ class SelectionResult:
             path: file to write.
             indent: as in :func:`json.dumps`.
         """
-        text = encode({"version": FORMAT_VERSION, **vars(self)}, indent)
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        text = encode({"version": FORMAT_VERSION, **values}, indent)
         if path is not None:
             with atomic_write(path) as scratch:
                 scratch.write_text(text, encoding="utf-8")

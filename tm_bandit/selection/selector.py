@@ -14,7 +14,7 @@ from torch import Tensor
 from tm_bandit._exceptions import ArmError, InputError, NotReadyError, WeightsError
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.policies.base import ArmStats, Policy
-from tm_bandit.selection.arm import Arm
+from tm_bandit.selection.arm import FEWEST_SAMPLES, Arm
 from tm_bandit.selection.report import History, build_result
 from tm_bandit.selection.result import SelectionResult
 from tm_bandit.selection.sampling import Sampler, draw, stable_seed
@@ -46,7 +46,8 @@ class ModelSelector:
         batch_size: samples per pull.
         budget: samples that may be drawn in all. A pull that does not fit any more is not made.
         burn_in: samples that every arm gets before the policy is asked; ``"auto"`` takes what the bound needs to say
-            anything, at least two batches.
+            anything, at least two batches. An arm is recommended from its first batch on, but nobody wins before
+            every arm has been seen.
         seed: seed of the samples and of the policy.
         stop: ``"budget"``; ``"certified"`` ends when every rival's optimistic score is worse than the leader's
             pessimistic one; ``"likely"`` when both the witness and the plug-in estimate differ significantly at equal
@@ -107,7 +108,7 @@ class ModelSelector:
         self.samples = samples
         self.device = device
         self.refresh = refresh
-        least = max(metric.min_samples, 2 * batch_size) if burn_in == "auto" else max(burn_in, 1)
+        least = max(metric.min_samples, 2 * batch_size) if burn_in == "auto" else max(burn_in, FEWEST_SAMPLES)
         self.burn_in = math.ceil(least / batch_size) * batch_size
         self._policy_name = policy if isinstance(policy, str) else type(policy).__name__
         self._arms: dict[str, Arm] = {}
@@ -186,6 +187,7 @@ class ModelSelector:
         metric = arm_metric(self.metric, arm_delta(self.metric, self._initial, len(self._arms) + 1), self.device)
         joined = {arm.name: arm.stats.num_samples for arm in self._arms.values() if arm.retired is None}
         self._arms[name] = Arm(name, metric, sampler, 1.0 + self.refresh, joined)
+        self._verdict = replace(self._verdict, level="open")
 
     def retire_arm(self, name: str, reason: str | None = None) -> None:
         """Take an arm out for good, because it failed or its checkpoint is gone; the others keep their statistics.
@@ -200,10 +202,14 @@ class ModelSelector:
     def hold_arm(self, name: str) -> None:
         """Draw nothing more from an arm whose samples are used up; unlike a retired arm it may still be the best.
 
+        An arm that is held before the end of its burn-in is left out of the verdict: too little is known about it, and
+        no more will be.
+
         Args:
             name: the arm.
         """
         self._known(name).held = True
+        self._judge()
 
     # ---- the loop ---------------------------------------------------------------------------------------------
 
@@ -439,20 +445,21 @@ class ModelSelector:
         self._verdict = self._judged({arm.name: arm.stats for arm in self._arms.values()})
 
     def _judged(self, numbers: Mapping[str, ArmStats]) -> Verdict:
-        active = [arm for arm in self._arms.values() if arm.retired is None and (arm.trace or not arm.held)]
-        arms = [arm for arm in active if arm.trace]
+        candidates = [arm for arm in self._arms.values() if arm.is_candidate(self.burn_in)]
+        arms = [arm for arm in candidates if arm.trace]
         stats = [numbers[arm.name] for arm in arms]
+        settled = all(arm.num_samples >= self.burn_in for arm in stats)
         verdict = judge(
             stats,
             drawn_since={arm.name: self._drawn_since(arm) for arm in arms},
             traces={arm.name: arm.trace for arm in arms},
             delta=float(getattr(self.metric, "delta", 0.05)),
             epsilon=self.epsilon,
-            preferred=self.policy.recommend(stats) if stats and self._prepared else None,
+            preferred=self.policy.recommend(stats) if stats and settled and self._prepared else None,
             certifies=certifies(self.metric),
         )
         # Nobody has won against arms of which nothing is known yet.
-        return verdict if len(arms) == len(active) else replace(verdict, level="open")
+        return verdict if len(arms) == len(candidates) else replace(verdict, level="open")
 
     def _drawn_since(self, newcomer: Arm) -> int:
         names = list(self._arms)

@@ -106,8 +106,8 @@ def interval_chart(series: Sequence[Series], total: float, label: str, height: i
         if not thin.x:
             continue
         xs = [_at_x(x, total) for x in thin.x] + [float(_LEFT + _PLOT)]
-        # Before its first finite bound nothing is known about an arm: no band is clearer than one over the whole frame.
-        vague = [math.isinf(one) and math.isinf(two) for one, two in zip(thin.lower, thin.upper, strict=True)]
+        # Before both bounds are finite next to nothing is known: no band is clearer than one up to the frame's edge.
+        vague = [math.isinf(one) or math.isinf(two) for one, two in zip(thin.lower, thin.upper, strict=True)]
         start = vague.index(False) if False in vague else len(vague)
         upper = _steps(xs[start:], [at_y(value) for value in thin.upper[start:]])
         lower = _steps(xs[start:], [at_y(value) for value in thin.lower[start:]])

@@ -176,7 +176,7 @@ def judge(
     """Say which arm is the best and how sure that is.
 
     Args:
-        arms: the active arms that are past their burn-in, in order of registration.
+        arms: the active arms of which something is known, in order of registration.
         drawn_since: see :func:`contenders`.
         traces: see :func:`at_equal_n`.
         delta: failure probability of all arms together.
@@ -207,8 +207,9 @@ def judge(
 
 
 def _alike(first: ArmStats, second: ArmStats, epsilon: float) -> bool:
-    gap = abs(central(first) - central(second))
-    return gap <= max(epsilon, 2.0 * math.hypot(first.debiased_stderr, second.debiased_stderr))
+    error = math.hypot(first.debiased_stderr, second.debiased_stderr)
+    # An infinite error is ignorance, not likeness.
+    return math.isfinite(error) and abs(central(first) - central(second)) <= max(epsilon, 2.0 * error)
 
 
 def uniform_cost(arms: Sequence[ArmStats], best: str | None, verdict: Verdict, traces: Mapping[str, Trace]) -> int:
