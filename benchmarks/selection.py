@@ -47,7 +47,8 @@ class PlainUniform(Uniform):
         return lowest(arms, lambda arm: arm.estimate).name
 
 
-#: Every contestant starts with two batches per arm, as ``burn_in="auto"`` does with this batch size.
+#: Contestants start with two batches per arm, as ``burn_in="auto"`` does with this batch size. To uniform evaluation it
+#: makes no difference.
 START = 2 * BATCH
 DEFAULT = Contestant("default")
 UNIFORM = Contestant("uniform, plain", "authors", PlainUniform, BATCH)

@@ -50,8 +50,8 @@ def _setting(plan: Mapping[str, Any]) -> str:
         "how many trials they have, each with the arms in another order. The constants of the default policy were "
         "chosen on these same scenarios, some hundred variants being tried, but with other seeds: here they begin at "
         f"{plan['first_seed']}. Regret is in the metric's unit; ± is one standard error over the trials. All start "
-        "with two batches per arm, the selector's default for this batch size; the last contestant shows what that "
-        "costs where one batch is enough."
+        "with two batches per arm, the selector's default for this batch size, and the last column compares those that "
+        "do. Greedy from one batch is not among them: it shows what the second batch costs where the first tells all."
     )
 
 
