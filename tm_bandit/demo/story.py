@@ -51,7 +51,7 @@ class Scale:
     budget: int = 1_600
     batch_size: int = 80
     burn_in: int = 80
-    truth: int = 6_000
+    truth: int = 5_000
     repeats: int = 10
 
 
@@ -62,8 +62,8 @@ class Choice(NamedTuple):
     path: Path
 
 
-#: Two ways to sample from each set of weights, in a hundred steps, as such models usually are, or in four.
-VARIANTS: dict[str, dict[str, Any]] = {"100 steps": {"steps": 100}, "4 steps": {"steps": 4}}
+#: Two ways to sample from each set of weights, in a hundred steps, as such models usually are, or in two.
+VARIANTS: dict[str, dict[str, Any]] = {"100 steps": {"steps": 100}, "2 steps": {"steps": 2}}
 
 FULL = Scale()
 FAST = Scale(classifier_steps=60, epochs=4, every=2, budget=120, batch_size=10, burn_in=20, truth=400, repeats=2)
