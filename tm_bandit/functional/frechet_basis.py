@@ -25,6 +25,8 @@ from tm_bandit.functional.witness_fd import (
 _DOUBLE_UP_TO = 256
 #: Beyond this, in units of the reference's scale, float32 is no option.
 _LARGEST_SINGLE = 1e12
+#: A product of so few rows is one pass through the projection's memory, strip by strip of so many columns.
+_FEW_ROWS, _STRIP = 64, 256
 
 
 class FrechetBasis(NamedTuple):
@@ -54,9 +56,8 @@ class FrechetBasis(NamedTuple):
         level = float(eigenvalues.mean().clamp_min(0))
         scale = level**0.5 if level > 0 else 1.0
         dtype = torch.float64 if mean.numel() <= _DOUBLE_UP_TO else torch.float32
-        return cls(
-            mean.double(), (eigenvectors.double() / scale).to(dtype), make_axes(eigenvalues.double() / scale**2), scale
-        )
+        projection = (eigenvectors.double() / scale).to(dtype).contiguous()
+        return cls(mean.double(), projection, make_axes(eigenvalues.double() / scale**2), scale)
 
     def rotate(self, rows: Tensor) -> Tensor:
         """Map rows ``(n, d)`` to centred, scaled coordinates of the eigenbasis.
@@ -68,7 +69,7 @@ class FrechetBasis(NamedTuple):
             The rotated rows, in the projection's dtype unless they are so far out that their squares would overflow it.
         """
         centred = rows.to(self.center) - self.center
-        rotated = centred.to(self.projection.dtype) @ self.projection
+        rotated = _product(centred.to(self.projection.dtype), self.projection)
         if rotated.dtype == torch.float64 or bool((rotated.abs() < _LARGEST_SINGLE).all()):
             return rotated
         return centred @ self.projection.double()
@@ -88,6 +89,15 @@ class FrechetBasis(NamedTuple):
         num = torch.tensor(float(moments.count), dtype=torch.float64, device=mean.device)
         empty = torch.zeros(self.axes.membership.shape[1], dtype=torch.float64, device=mean.device)
         return FrechetSums(num, moments.count * mean, second, head, empty, empty)
+
+
+def _product(rows: Tensor, projection: Tensor) -> Tensor:
+    """Multiply; a library's product of few rows copies all of the projection first, which costs more than itself."""
+    count, dim = rows.shape
+    if not rows.is_cpu or count > _FEW_ROWS or dim % _STRIP or dim == _STRIP:
+        return rows @ projection
+    strips = projection.view(dim, dim // _STRIP, _STRIP).transpose(0, 1)
+    return torch.bmm(rows.expand(len(strips), count, dim), strips).transpose(0, 1).reshape(count, dim)
 
 
 def fit_frechet_witness(rows: Tensor, basis: FrechetBasis, damping: float = 1.0) -> FrechetWitness:

@@ -33,9 +33,8 @@ from tm_bandit.functional.witness_fd import (
     score_rows,
 )
 
-#: Up to so many rows are rotated in one thread: they are one pass through the projection's memory, in which a second
-#: thread is no help.
-_FEW_ROWS = 64
+#: Up to so many multiplications a rotation is done in one thread.
+_SMALL_PRODUCT = 2**22
 #: At most so many rows are rotated at a time, because they pass through float64.
 _MANY_ROWS = 512
 
@@ -233,7 +232,7 @@ class FrechetStream:
         grouped = layout.empty(width=basis.center.numel(), like=basis.projection).to(self._dtype)
         done = 0
         for rows in self._blocks(start, stop):
-            with one_thread() if rows.shape[0] <= _FEW_ROWS else nullcontext():
+            with one_thread() if rows.numel() * rows.shape[1] <= _SMALL_PRODUCT else nullcontext():
                 rotated = basis.rotate(rows)
             if rotated.dtype == torch.float64 != self._dtype:
                 # A row so far out has made witnesses that float32 cannot hold either.
