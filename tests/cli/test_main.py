@@ -97,13 +97,19 @@ def test_ctrl_c_prints_and_writes_what_is_known(here, run):
         try:
             wait_for(process, " of 1,000,000 samples, best so far")
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=240)
+            try:
+                out, err = process.communicate(timeout=60)
+            except subprocess.TimeoutExpired:
+                # Python drops an interrupt that arrives in a finaliser; people press the keys again.
+                process.send_signal(signal.SIGINT)
+                out, err = process.communicate(timeout=120)
         finally:
             process.kill()
-    assert process.returncode == 1, err
-    assert out.decode().splitlines()[0].split()[:2] == ["arm", "pulls"]
-    assert "interrupted" in err.decode()
-    assert "Traceback" not in err.decode()
+    said = out.decode() + err.decode()
+    assert process.returncode == 1, said
+    assert out.decode().splitlines()[0].split()[:2] == ["arm", "pulls"], said
+    assert "interrupted" in err.decode(), said
+    assert "Traceback" not in err.decode(), said
     assert (here / "r.json").exists()
     assert "interrupted" in (here / "r.html").read_text()
 

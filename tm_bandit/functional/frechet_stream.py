@@ -273,12 +273,11 @@ class FrechetStream:
     def _score(self, stop: int) -> None:
         """Score the rows up to ``stop`` that have no score yet, each with the witness of its fold."""
         start, witness = self._scored, self._witness
+        if witness is not None and start < stop:
+            layout, grouped = self._grouped(start, stop, witness.constant.shape[0])
+            with one_thread():
+                self._scores[start:stop] = score_rows(witness, grouped)[layout.fold, layout.slot]
         self._scored = max(start, stop)
-        if witness is None or start >= stop:
-            return
-        layout, grouped = self._grouped(start, stop, witness.constant.shape[0])
-        with one_thread():
-            self._scores[start:stop] = score_rows(witness, grouped)[layout.fold, layout.slot]
 
 
 def _largest_eigenvalue(sums: FrechetSums) -> float:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tm_bandit._exceptions import ArmError, InputError, NotReadyError, WeightsError
+from tm_bandit._interrupt import uninterrupted
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.policies.base import ArmStats, Policy
 from tm_bandit.selection.arm import FEWEST_SAMPLES, Arm
@@ -271,10 +272,11 @@ class ModelSelector:
         if record.retired is not None:
             raise InputError(f"Expected an active arm, but got {arm!r}, which was retired ({record.retired}).")
         rows = self._checked(record, rows)
-        refreshed = record.add(rows, self.policy.needs, self.burn_in)
-        if refreshed or self.stop != "budget":
-            self._judge()
-        self._history.append(self.metric, record.stats, self._verdict, self.batch_size)
+        with uninterrupted():
+            refreshed = record.add(rows, self.policy.needs, self.burn_in)
+            if refreshed or self.stop != "budget":
+                self._judge()
+            self._history.append(self.metric, record.stats, self._verdict, self.batch_size)
 
     def step(self) -> str | None:
         """Make one pull and return the arm's name, or ``None`` when there is nothing left to do.
