@@ -103,7 +103,9 @@ class Plan:
         slow_stop_budget: the same in the large scenarios that no such run ends with a certified answer.
         blind_pulls: pulls on the blind-spot arms.
         contestants: names of the policies.
-        first_seed: seed of the first trial; those below 2,000 served to choose the default policy's constants.
+        more_trials: trials of the small scenarios in which only the recommendation is followed.
+        more_pulls: their pulls.
+        first_seed: seed of the first trial; those below 3,000 served to choose the default policy's constants.
     """
 
     trials: int
@@ -119,11 +121,13 @@ class Plan:
     slow_stop_budget: int
     blind_pulls: int
     contestants: tuple[str, ...]
-    first_seed: int = 2000
+    more_trials: int
+    more_pulls: int
+    first_seed: int = 3000
 
 
-FULL = Plan(20, 1000, 20, 1000, 0.05, 0.1, 10, 4, 2, 15_000, 6000, 2500, tuple(c.name for c in CONTESTANTS))
-SHORT = Plan(2, 400, 1, 300, 0.1, 0.2, 5, 2, 2, 3000, 1500, 500, QUICK)
+FULL = Plan(20, 1000, 20, 1000, 0.05, 0.1, 10, 4, 2, 15_000, 6000, 2500, tuple(c.name for c in CONTESTANTS), 80, 600)
+SHORT = Plan(2, 400, 1, 300, 0.1, 0.2, 5, 2, 2, 3000, 1500, 500, QUICK, 0, 0)
 
 
 # ---- one task per process --------------------------------------------------------------------------------------------
@@ -144,6 +148,12 @@ def regret_task(name: str, trial: int, plan: Plan) -> dict[str, Any] | None:
             how = replace(contestant, options={**contestant.options, "refresh": refresh})
             rows[contestant.name] = _digest(run_trial(shared, how, pulls=pulls, batch_size=BATCH, seed=seed))
     return {"scenario": name, "title": arms.name, "pulls": pulls, "contestants": rows}
+
+
+def identify_task(name: str, trial: int, plan: Plan) -> dict[str, Any] | None:
+    """Run a further trial of those whose recommendations are compared: few trials tell nine of ten coarsely."""
+    names = (DEFAULT.name, IDENTIFY.name, UNIFORM.name)
+    return regret_task(name, plan.trials + trial, replace(plan, pulls=plan.more_pulls, contestants=names))
 
 
 def shuffled(arms: Scenario | None, seed: int) -> Scenario | None:
@@ -252,7 +262,8 @@ def tasks(plan: Plan, only: Iterable[str] | None = None) -> list[tuple[Any, ...]
             todo.append((blind_task if name in BLIND else regret_task, name, trial, plan))
             if name != "newcomers":
                 todo.append((stop_task, name, trial, plan))
-    return todo
+    small = [name for name in names if name not in (*LARGE, *BLIND, "newcomers")]
+    return todo + [(identify_task, name, trial, plan) for trial in range(plan.more_trials) for name in small]
 
 
 def known(plan: Plan, journal: Path) -> list[dict[str, Any]]:
@@ -291,7 +302,7 @@ def _pool(processes: int) -> Pool:
 
 def collect(lines: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     """Sort the journal's lines into the results by kind, in the order of the scenarios."""
-    results: dict[str, list[Any]] = {"regret_task": [], "stop_task": [], "blind_task": []}
+    results: dict[str, list[Any]] = {"regret_task": [], "identify_task": [], "stop_task": [], "blind_task": []}
     order = {name: i for i, name in enumerate(SCENARIOS)}
     for line in sorted(lines, key=lambda line: (order[line["name"]], line["trial"])):
         found = line["result"]

@@ -33,7 +33,10 @@ def render(results: Mapping[str, Any]) -> str:
         by_scenario[entry["scenario"]].append(entry)
     parts = ["# Selection benchmark", _setting(results["plan"])]
     if by_scenario:
-        parts += [_regret(by_scenario), _identification(by_scenario)]
+        more: Entries = {name: list(entries) for name, entries in by_scenario.items()}
+        for entry in results["identify_task"]:
+            more[entry["scenario"]].append(entry)
+        parts += [_regret(by_scenario), _identification(more)]
     if results["stop_task"]:
         parts.append(_stopping(results["stop_task"]))
     if results["blind_task"]:
@@ -94,7 +97,7 @@ def _identification(by_scenario: Entries) -> str:
     for name, entries in by_scenario.items():
         if name == "newcomers":
             continue
-        right, end = acceptable(name), entries[0]["pulls"] * BATCH
+        right, end = acceptable(name), min(entry["pulls"] for entry in entries) * BATCH
         found = {c.name: identification(entries, c.name, right) for c in (DEFAULT, IDENTIFY, UNIFORM)}
         mine, theirs = found[IDENTIFY.name], found[UNIFORM.name]
         if mine is None:

@@ -57,11 +57,11 @@ def test_the_vacuous_bound_is_the_most_optimistic():
 
 
 def test_ucb_index_by_hand():
-    # The arm with the most samples, a, has tightness 2 / 4, so the debiased estimates have the weight 1/16.
+    # The arm with the most samples, a, has tightness 2 / 4, so the debiased estimates have the weight 1/64.
     a = arm("a", 100, witness=2.0, stderr=1.0, debiased=4.0, debiased_stderr=0.5)
     z = math.sqrt(2 * math.log1p(30))
-    index_a = (2.0 - (0.05 * z + 0.1) * 1.0 + (4.0 - (0.4 * z + 0.1) * 1.0) / 16) / (17 / 16)
-    index_b = (2.4 - (0.05 * z + 0.2) * 0.5 + (4.0 - (0.4 * z + 0.2) * 2.0) / 16) / (17 / 16)
+    index_a = (2.0 - (0.05 * z + 0.1) * 1.0 + (4.0 - (0.4 * z + 0.1) * 1.0) / 64) / (65 / 64)
+    index_b = (2.4 - (0.05 * z + 0.2) * 0.5 + (4.0 - (0.4 * z + 0.2) * 2.0) / 64) / (65 / 64)
     policy = UCB()
     for shift, expected in ((index_a - index_b - 1e-9, "b"), (index_a - index_b + 1e-9, "a")):
         # A shift of both numbers of b moves its index by just as much.

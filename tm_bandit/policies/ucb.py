@@ -18,7 +18,7 @@ _WITNESS_WIDTH, _DEBIASED_WIDTH = 0.05, 0.4
 #: Width of both where the witness may be tight from the start.
 _SAFE_WIDTH = 0.6
 #: How fast the debiased estimate loses its weight when the witness is loose.
-_TIGHTNESS_POWER = 4
+_TIGHTNESS_POWER = 6
 #: Samples with which the debiased estimate counts half as much as the witness, where tightness cannot be told.
 _HALF_WEIGHT = 100
 
@@ -41,7 +41,7 @@ class UCB(Policy):
 
     For a loss with a natural zero, the Frechet distance, the expectation of :math:`W` is far on the optimistic side, so
     a width far below that of an honest interval is enough (:math:`a_W = 0.05`); that of :math:`D` is not
-    (:math:`a_D = 0.4`). The weight :math:`r = (W_L / D_L)^4 \in [0, 1]` comes from the tightness of the witness of the
+    (:math:`a_D = 0.4`). The weight :math:`r = (W_L / D_L)^6 \in [0, 1]` comes from the tightness of the witness of the
     arm :math:`L` with the most samples. Where the witness is tight the debiased estimate is good, and using it saves
     much exploration; where it is loose (many dimensions, few samples) the debiased estimate drifts with :math:`n`, and
     counts little.

@@ -105,11 +105,51 @@ def contenders(arms: Sequence[ArmStats], drawn_since: Mapping[str, int]) -> list
     ] or list(arms)
 
 
+def trust_in_looseness(arms: Sequence[ArmStats], traces: Mapping[str, Trace]) -> float:
+    r"""Return how far to believe that the witnesses of some arms are loose by different amounts.
+
+    The debiased loss :math:`D` is the witness mean :math:`W` plus what the witness is thought to miss, and that part is
+    the noisier one. What noise does not explain of its differences between :math:`G` arms is, after James and Stein,
+
+    .. math:: s = \max\Bigl(0, 1 - \frac{(G - 3)\, \overline{s_W^2}}{\sum_g (D_g - W_g - \overline{D - W})^2}\Bigr)
+
+    so arms are better compared by :math:`s D + (1 - s) W`. Below four arms there is nothing to learn from the others,
+    and it is one.
+
+    Args:
+        arms: the arms, which are compared at the largest sample count at which all of them are known.
+        traces: see :func:`at_equal_n`.
+
+    Example:
+        >>> from tm_bandit.policies import ArmStats
+        >>> def trust(stderr):
+        ...     losses = {"a": (1.0, 1.4), "b": (1.5, 2.1), "c": (2.0, 2.4), "d": (3.0, 3.6)}
+        ...     arms = [ArmStats(name, 2, 10, witness=w, stderr=stderr, debiased=d) for name, (w, d) in losses.items()]
+        ...     return round(trust_in_looseness(arms, {arm.name: {10: arm} for arm in arms}), 2)
+        >>> trust(0.3), trust(0.1), trust(0.01)
+        (0.0, 0.75, 1.0)
+    """
+    counts = [set(traces.get(arm.name, {})) for arm in arms]
+    common = set.intersection(*counts) if len(arms) > 3 else set()
+    if not common:
+        return 1.0
+    known = [traces[arm.name][max(common)] for arm in arms]
+    gaps = [central(arm) - arm.witness for arm in known]
+    mean = sum(gaps) / len(gaps)
+    spread = sum((gap - mean) ** 2 for gap in gaps)
+    noise = (len(known) - 3) * sum(arm.stderr**2 for arm in known) / len(known)
+    # Too little is known of some arm, or nothing differs.
+    if not (math.isfinite(noise) and spread > 0.0):
+        return 1.0
+    return max(0.0, 1.0 - noise / spread)
+
+
 def recommend(arms: Sequence[ArmStats], drawn_since: Mapping[str, int], traces: Mapping[str, Trace]) -> str | None:
     """Return the contender with the smallest debiased loss, any two of them compared at equal sample counts.
 
     The plug-in estimate of the Frechet distance falls with the count. Debiasing takes out most of that, and for
-    features that are far from Gaussian too much of it; at equal counts what is left hits all arms alike.
+    features that are far from Gaussian too much of it; at equal counts what is left hits all arms alike. Among many
+    contenders the debiased loss is believed as far as :func:`trust_in_looseness` says.
 
     Args:
         arms: the active arms.
@@ -119,10 +159,15 @@ def recommend(arms: Sequence[ArmStats], drawn_since: Mapping[str, int], traces: 
     pool = sorted(contenders(arms, drawn_since), key=lambda arm: -arm.num_samples)
     if not pool:
         return None
-    champion = lowest(pool[:1], central)
+    trust = trust_in_looseness(pool, traces)
+
+    def loss(arm: ArmStats) -> float:
+        return central(arm) if trust == 1.0 else trust * central(arm) + (1.0 - trust) * arm.witness
+
+    champion = pool[0]
     for arm in pool[1:]:
         mine, theirs = at_equal_n(champion, arm, traces) or (champion, arm)
-        if central(theirs) < central(mine) or math.isnan(central(mine)):
+        if loss(theirs) < loss(mine) or math.isnan(loss(mine)):
             champion = arm
     return champion.name
 
