@@ -33,10 +33,10 @@ def render(results: Mapping[str, Any]) -> str:
         by_scenario[entry["scenario"]].append(entry)
     parts = ["# Selection benchmark", _setting(results["plan"])]
     if by_scenario:
-        more: Entries = {name: list(entries) for name, entries in by_scenario.items()}
+        more = {name: list(entries) for name, entries in by_scenario.items()}
         for entry in results["identify_task"]:
             more[entry["scenario"]].append(entry)
-        parts += [_regret(by_scenario), _identification(more)]
+        parts += [_regret(by_scenario), _identification(more, results["plan"])]
     if results["stop_task"]:
         parts.append(_stopping(results["stop_task"]))
     if results["blind_task"]:
@@ -86,10 +86,11 @@ def _promises(entries: Sequence[dict[str, Any]]) -> tuple[str, str]:
     return half, "yes" if mine <= rivals[best][0] + slack else f"no ({best})"
 
 
-def _identification(by_scenario: Entries) -> str:
+def _identification(by_scenario: Entries, plan: Mapping[str, Any]) -> str:
     lines = [
         "## Samples until the recommendation is within 2 % of the best score in nine of ten trials, and stays so",
         "",
+        *_further_trials(plan),
         "| scenario | trials | default | identify | uniform, plain estimate | times fewer (identify) |",
         "|---|---|---|---|---|---|",
     ]
@@ -111,6 +112,17 @@ def _identification(by_scenario: Entries) -> str:
         lines.append("| " + " | ".join([*cells, text]) + " |")
     lines += ["", f"Median over the scenarios: {statistics.median(ratios):.1f} times fewer."]
     return "\n".join(lines)
+
+
+def _further_trials(plan: Mapping[str, Any]) -> list[str]:
+    if not plan["more_trials"]:
+        return []
+    pulls = plan["more_pulls"]
+    return [
+        f"Nine of ten is a coarse measure in {plan['trials']} trials. The small scenarios have {plan['more_trials']} "
+        f"more, of {pulls} pulls, and are looked at up to there: stays so means until {BATCH * pulls:,} samples.",
+        "",
+    ]
 
 
 def _stopping(entries: Sequence[Mapping[str, Any]]) -> str:

@@ -11,7 +11,7 @@ from types import FrameType
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C back until the block has ended, and deliver it then.
+    """Hold Ctrl-C back until the block has ended, and deliver it then; a second one is let through at once.
 
     Only the main thread ever gets the signal; in others, and under handlers that are not Python's, this does nothing.
 
@@ -30,10 +30,18 @@ def uninterrupted() -> Iterator[None]:
         yield
         return
     held: list[tuple[int, FrameType | None]] = []
-    signal.signal(signal.SIGINT, lambda number, frame: held.append((number, frame)))
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        held.append((number, frame))
+        if len(held) > 1:
+            before(number, frame)
+
+    signal.signal(signal.SIGINT, hold)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-        if held:
+        # Somebody's own handler, set in the block, stays.
+        if signal.getsignal(signal.SIGINT) is hold:
+            signal.signal(signal.SIGINT, before)
+        if len(held) == 1:
             before(*held[0])

@@ -9,6 +9,7 @@ import torch
 from tm_bandit import ModelSelector, OptimisticFID, ReferenceStatistics
 from tm_bandit._interrupt import uninterrupted
 from tm_bandit.functional.frechet_stream import FrechetStream
+from tm_bandit.metrics._spectrum import SampleSpectrum
 from tm_bandit.selection.report import History
 
 BUDGET = 200
@@ -41,9 +42,11 @@ def test_a_pull_is_booked_wholly(owner, name, monkeypatch):
 
     def interrupted(*args, **kwargs):
         calls.append(name)
+        if name == "update_rows":  # before it nothing has changed
+            original(*args, **kwargs)
         if len(calls) == 9:
             signal.raise_signal(signal.SIGINT)
-        return original(*args, **kwargs)
+        return None if name == "update_rows" else original(*args, **kwargs)
 
     monkeypatch.setattr(owner, name, interrupted)
     selector = make()
@@ -55,6 +58,65 @@ def test_a_pull_is_booked_wholly(owner, name, monkeypatch):
     monkeypatch.undo()
     expected = make().run(progress=False)
     assert selector.run(progress=False).history == expected.history
+
+
+def test_a_retired_arm_is_retired_wholly(monkeypatch):
+    selector = make()
+    selector.run(progress=False, budget=100)
+    reset = OptimisticFID.reset
+
+    def interrupted(metric):
+        reset(metric)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(OptimisticFID, "reset", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        selector.retire_arm("a", "gone")
+    assert selector.result().retired == {"a": "gone"}
+
+
+def test_an_interrupt_while_the_result_is_made_spoils_no_number(monkeypatch):
+    selector, again = make(), make()
+    count_in, calls = SampleSpectrum._count_in, []
+
+    def interrupted(*args, **kwargs):
+        count_in(*args, **kwargs)
+        calls.append(args)
+        if len(calls) == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    for one in (selector, again):
+        one.run(progress=False, budget=115)
+        for arm in one._arms.values():
+            arm.trace.popitem()  # as if the last numbers were not up to date
+            arm.metric._caches.clear()
+    expected = selector.result().to_json()
+    monkeypatch.setattr(SampleSpectrum, "_count_in", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        again.result()
+    assert again.result().to_json() == expected
+
+
+def test_the_second_press_is_let_through_and_a_new_handler_stays():
+    reached = []
+    with pytest.raises(KeyboardInterrupt):
+        press_twice(reached)
+    assert reached == ["once"]
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with uninterrupted():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def press_twice(reached):
+    with uninterrupted():
+        signal.raise_signal(signal.SIGINT)
+        reached.append("once")
+        signal.raise_signal(signal.SIGINT)
+        reached.append("twice")
 
 
 def fail_while_interrupted():

@@ -141,6 +141,14 @@ class TestRecommendation:
         assert trust_in_looseness(arms, {}) == 1.0
         assert recommend(arms, {}, traces) == "b"
 
+    def test_a_newcomer_does_not_change_what_is_said_of_the_others(self):
+        numbers = {"a": (1.0, 1.6), "b": (1.2, 1.5), "c": (2.0, 2.4), "d": (3.0, 3.5)}
+        arms = [arm(name, 3000, w=w, value=value, se=0.001) for name, (w, value) in numbers.items()]
+        traces = {one.name: {50: arm(one.name, 50, w=one.witness, value=2.0, se=1.0), 3000: one} for one in arms}
+        assert recommend(arms, {}, traces) == "b"
+        newcomer = arm("new", 50, w=9.0, value=9.5, se=1.0)
+        assert recommend([*arms, newcomer], {"new": 60}, {**traces, "new": {50: newcomer}}) == "b"
+
     def test_shrinking_the_looseness_beats_the_raw_estimate(self):
         # Five arms whose witnesses miss the same amount: the debiased values add noise to them, and nothing else.
         generator, n = torch.Generator().manual_seed(0), 100

@@ -1,7 +1,7 @@
 """The selection benchmark replays what the selector does, and an interrupted run can be shown and continued."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -14,6 +14,7 @@ from benchmarks.selection_report import render
 from tm_bandit.selection.sampling import stable_seed
 from tm_bandit.simulation import Contestant, Scenario, class_bank, gaussian_arm, probability_arm, run_trial
 
+NOT_IDENTIFIED = {*selection.LARGE, *selection.BLIND, "newcomers"}
 PLAN = replace(SHORT, trials=1, large_trials=0, pulls=30, runs=2, paths=1, stop_budget=600, blind_pulls=40)
 
 
@@ -90,7 +91,22 @@ def test_the_seeds_of_the_trials_are_not_those_of_the_tuning():
     other = selection.regret_task("demo", 0, replace(PLAN, contestants=("default", "greedy"), first_seed=0))
     assert first == again
     assert first["contestants"] != other["contestants"]
-    assert selection.FULL.first_seed >= 1000
+    assert selection.FULL.first_seed >= 3000
+
+
+def test_further_trials_of_the_recommendation_have_seeds_of_their_own():
+    plan = replace(PLAN, trials=2, more_trials=3, more_pulls=20)
+    todo = [task for task in tasks(plan) if task[0] is selection.identify_task]
+    assert {task[1] for task in todo} == {name for name in selection.SCENARIOS if name not in NOT_IDENTIFIED}
+    assert [task[2] for task in todo if task[1] == "demo"] == [0, 1, 2]
+    entry = selection.identify_task("demo", 1, plan)
+    assert entry["pulls"] == 20
+    same = selection.regret_task("demo", 3, replace(plan, pulls=20, contestants=tuple(entry["contestants"])))
+    assert entry == same
+    regret = [selection.regret_task("demo", trial, plan) for trial in range(2)]
+    results = {**collect([]), "regret_task": regret, "identify_task": [entry], "plan": asdict(plan)}
+    row = next(line for line in render(results).split("Samples until")[1].splitlines() if line.startswith("| demo"))
+    assert row.split(" | ")[1] == "3"
 
 
 def test_identification_counts_from_where_nine_of_ten_are_right_and_stay_so():

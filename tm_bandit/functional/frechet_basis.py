@@ -25,7 +25,7 @@ from tm_bandit.functional.witness_fd import (
 _DOUBLE_UP_TO = 256
 #: Beyond this, in units of the reference's scale, float32 is no option.
 _LARGEST_SINGLE = 1e12
-#: A product of so few rows is one pass through the projection's memory, strip by strip of so many columns.
+#: So few rows are multiplied with strips of so many columns.
 _FEW_ROWS, _STRIP = 64, 256
 
 
@@ -92,9 +92,9 @@ class FrechetBasis(NamedTuple):
 
 
 def _product(rows: Tensor, projection: Tensor) -> Tensor:
-    """Multiply; a library's product of few rows copies all of the projection first, which costs more than itself."""
+    """Multiply; a few rows times a large matrix leave threads waiting, which a few rows times its strips do not."""
     count, dim = rows.shape
-    if not rows.is_cpu or count > _FEW_ROWS or dim % _STRIP or dim == _STRIP:
+    if not rows.is_cpu or not 1 < count <= _FEW_ROWS or dim % _STRIP or dim == _STRIP:
         return rows @ projection
     strips = projection.view(dim, dim // _STRIP, _STRIP).transpose(0, 1)
     return torch.bmm(rows.expand(len(strips), count, dim), strips).transpose(0, 1).reshape(count, dim)

@@ -197,7 +197,8 @@ class ModelSelector:
             name: the arm.
             reason: shown in the result.
         """
-        self._known(name).retire(reason or "retired")
+        with uninterrupted():
+            self._known(name).retire(reason or "retired")
         self._judge()
 
     def hold_arm(self, name: str) -> None:
@@ -340,8 +341,9 @@ class ModelSelector:
 
     def result(self) -> SelectionResult:
         """Return what is known now."""
-        fresh = {arm.name: arm.fresh_stats() for arm in self._arms.values()}
         arms = list(self._arms.values())
+        with uninterrupted():
+            fresh = {arm.name: arm.fresh_stats() for arm in arms}
         return build_result(self, arms, fresh, self._history, self._judged(fresh), self._stopped_by)
 
     def settings(self) -> dict[str, Any]:
