@@ -126,7 +126,7 @@ class Plan:
     first_seed: int = 3000
 
 
-FULL = Plan(20, 1000, 20, 1000, 0.05, 0.1, 10, 4, 2, 15_000, 6000, 2500, tuple(c.name for c in CONTESTANTS), 80, 600)
+FULL = Plan(20, 1000, 20, 1000, 0.05, 0.1, 10, 4, 2, 15_000, 6000, 2500, tuple(c.name for c in CONTESTANTS), 40, 600)
 SHORT = Plan(2, 400, 1, 300, 0.1, 0.2, 5, 2, 2, 3000, 1500, 500, QUICK, 0, 400)
 
 
