@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from tm_bandit import ModelSelector, OptimisticFID, OptimisticIS, ReferenceStatistics
+from tm_bandit.policies import LUCB, UCB
+from tm_bandit.selection.setup import resolve_policy
 from tm_bandit.simulation import class_bank, gaussian_arm, probability_arm
 
 DIM = 8
@@ -159,3 +161,15 @@ def test_arms_of_one_batch_are_not_called_alike():
     selector.step(), selector.step()
     result = selector.result()
     assert (result.best, result.status, result.tied) == ("arm0", "unfinished", [])
+
+
+def test_the_default_policy_by_goal_and_metric():
+    reference = ReferenceStatistics(torch.zeros(2).double(), torch.eye(2).double(), 100)
+    fid, score = OptimisticFID("none", reference=reference), OptimisticIS("none")
+    assert isinstance(resolve_policy("ucb", score, "identify", "budget"), LUCB)
+    explorer = resolve_policy("ucb", fid, "identify", "budget")
+    assert (type(explorer), explorer.goal, explorer.natural_zero) == (UCB, "identify", True)
+    saver = resolve_policy("ucb", score, "regret", "budget")
+    assert (type(saver), saver.goal, saver.natural_zero) == (UCB, "regret", False)
+    plain = resolve_policy("ucb", OptimisticIS("none", bound="paper"), "identify", "budget")
+    assert (type(plain), plain.index) == (UCB, "bound")

@@ -53,7 +53,7 @@ class ModelSelector:
         stop: ``"budget"``; ``"certified"`` ends when every rival's optimistic score is worse than the leader's
             pessimistic one; ``"likely"`` when both the witness and the plug-in estimate differ significantly at equal
             sample counts, which is a heuristic.
-        goal: ``"regret"`` or ``"identify"``: how the default policy explores.
+        goal: ``"regret"``, or ``"identify"`` for a default policy that explores more (LUCB with the Inception Score).
         epsilon: differences (of the loss: FID, or log IS) up to this do not matter.
         target: end as soon as the pessimistic score of the best arm reaches this value (with ``stop="likely"``: the
             debiased score with a margin of two standard errors).

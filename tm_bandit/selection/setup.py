@@ -84,6 +84,9 @@ def resolve_policy(policy: str | Policy, metric: OptimisticMetric, goal: str, st
         return Uniform()
     if getattr(metric, "bound", "witness") != "witness":
         return UCB(index="bound")
+    if goal == "identify" and metric.higher_is_better:
+        # Close arms of a loss without a natural zero are told apart with fewer samples by playing the two best.
+        return LUCB()
     return UCB("identify" if goal == "identify" else "regret", natural_zero=not metric.higher_is_better)
 
 
