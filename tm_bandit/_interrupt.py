@@ -16,6 +16,7 @@ def uninterrupted() -> Iterator[None]:
     Only the main thread ever gets the signal; in others, and under handlers that are not Python's, this does nothing.
 
     Example:
+        >>> before = signal.signal(signal.SIGINT, signal.default_int_handler)
         >>> try:
         ...     with uninterrupted():
         ...         signal.raise_signal(signal.SIGINT)
@@ -24,6 +25,7 @@ def uninterrupted() -> Iterator[None]:
         ...     print("interrupted")
         booked
         interrupted
+        >>> _ = signal.signal(signal.SIGINT, before)
     """
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):

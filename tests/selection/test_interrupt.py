@@ -15,6 +15,14 @@ from tm_bandit.selection.report import History
 BUDGET = 200
 
 
+@pytest.fixture(autouse=True)
+def listening():
+    """A shell starts what it puts in the background with an ignored Ctrl-C; here it must count wherever this runs."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def make():
     reference = ReferenceStatistics(torch.zeros(4).double(), torch.eye(4).double(), 1000)
     metric = OptimisticFID("none", reference=reference, max_rows=40)
