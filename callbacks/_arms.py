@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tm_bandit._exceptions import InputError
-from tm_bandit.policies.base import ArmStats
-from tm_bandit.selection.verdict import FEWEST, central
+from tm_bandit.policies.base import ArmStats, central
+from tm_bandit.selection.verdict import FEWEST
 
 #: Names end up in logger keys, and MLflow allows no more than these characters in one.
 _VARIANT = re.compile(r"[A-Za-z0-9_. -]*")

@@ -8,7 +8,7 @@ import torch
 from tm_bandit.functional import bias_curve, debiased_log_is, expected_root_trace
 from tm_bandit.functional.debias import (
     RootTrace,
-    own_weight,
+    merge_biases,
     second_order_noise,
     slope_ratio,
     slope_weight,
@@ -115,8 +115,9 @@ def test_the_noise_of_the_reference_itself():
     assert second_order_noise(torch.zeros(3)) == 0.0
 
 
-def test_the_own_spectrum_counts_fully_from_the_dimension_on():
-    assert [own_weight(n, 20) for n in (1, 5, 8, 20, 1000)] == pytest.approx([0, 0, 0.2, 1, 1])
+def test_a_smaller_own_bias_counts_at_once_and_a_larger_one_from_the_dimension_on():
+    assert [merge_biases(5.0, 3.0, n, 20) for n in (1, 10, 20, 1000)] == [3.0] * 4
+    assert [merge_biases(3.0, 5.0, n, 20) for n in (1, 10, 15, 20, 1000)] == pytest.approx([3, 3, 4, 5, 5])
 
 
 def test_the_slope_ratio_of_the_reference_itself_is_one():

@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -17,6 +18,7 @@ from tm_bandit.policies import (
     Random,
     SuccessiveHalving,
     Thompson,
+    TopTwo,
     Uniform,
     make_policy,
 )
@@ -89,10 +91,26 @@ def test_without_a_tight_witness_the_debiased_estimate_has_no_weight():
     assert UCB().choose([blunt, b], RNG) == "a"
 
 
-def test_goal_identify_explores_more():
+def test_a_larger_exploration_factor_explores_more():
     leader, rival = arm("leader", 1000, witness=2.0, stderr=0.01), arm("rival", 200, witness=2.2, stderr=0.6)
-    assert UCB("regret").choose([leader, rival], RNG) == "leader"
-    assert UCB("identify").choose([leader, rival], RNG) == "rival"
+    assert UCB().choose([leader, rival], RNG) == "leader"
+    assert UCB(exploration=2.0).choose([leader, rival], RNG) == "rival"
+
+
+def test_top_two_keeps_the_leader_and_its_challenger_at_equal_counts():
+    leader = arm("leader", 100, witness=1.0, stderr=0.1, debiased=2.0, debiased_stderr=0.1)
+    # The worst arm has the best witness, so that UCB alone would pull it for ever.
+    blind = arm("blind", 100, witness=0.5, stderr=0.1, debiased=3.0, debiased_stderr=0.1)
+    other = arm("other", 10, witness=1.5, stderr=0.1, debiased=2.5, debiased_stderr=0.1)
+    counts = {"leader": 100, "blind": 100, "other": 10}
+    for _ in range(40):
+        now = [replace(a, num_samples=counts[a.name]) for a in (leader, blind, other)]
+        assert UCB().choose(now, RNG) == "blind"
+        counts[TopTwo().choose(now, RNG)] += 5
+    assert counts == {"leader": 200, "blind": 200, "other": 10}
+    assert TopTwo().choose([leader], RNG) == "leader"
+    assert TopTwo(Uniform()).choose([leader, blind, other], RNG) == "other"
+    assert (TopTwo().needs, TopTwo(Uniform()).needs) == (UCB().needs, frozenset())
 
 
 def test_needs_name_only_what_is_read():
@@ -104,7 +122,6 @@ def test_needs_name_only_what_is_read():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: UCB("speed"),
         lambda: UCB(index="mean"),
         lambda: UCB(exploration=-1.0),
         lambda: UCB(exploration=math.nan),

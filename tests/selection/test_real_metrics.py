@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tm_bandit import ModelSelector, OptimisticFID, OptimisticIS, ReferenceStatistics
-from tm_bandit.policies import LUCB, UCB
+from tm_bandit.policies import LUCB, UCB, TopTwo, Uniform
 from tm_bandit.selection.setup import resolve_policy
 from tm_bandit.simulation import class_bank, gaussian_arm, probability_arm
 
@@ -166,10 +166,16 @@ def test_arms_of_one_batch_are_not_called_alike():
 def test_the_default_policy_by_goal_and_metric():
     reference = ReferenceStatistics(torch.zeros(2).double(), torch.eye(2).double(), 100)
     fid, score = OptimisticFID("none", reference=reference), OptimisticIS("none")
-    assert isinstance(resolve_policy("ucb", score, "identify", "budget"), LUCB)
-    explorer = resolve_policy("ucb", fid, "identify", "budget")
-    assert (type(explorer), explorer.goal, explorer.natural_zero) == (UCB, "identify", True)
-    saver = resolve_policy("ucb", score, "regret", "budget")
-    assert (type(saver), saver.goal, saver.natural_zero) == (UCB, "regret", False)
-    plain = resolve_policy("ucb", OptimisticIS("none", bound="paper"), "identify", "budget")
+    for metric, zero in ((fid, True), (score, False)):
+        saver = resolve_policy("ucb", metric, "regret", "budget")
+        assert (type(saver), saver.index, saver.natural_zero) == (UCB, "witness", zero)
+        for policy, goal in (("ucb", "identify"), ("top-two", "regret")):
+            finder = resolve_policy(policy, metric, goal, "budget")
+            assert (type(finder), type(finder.challenger)) == (TopTwo, UCB)
+            assert (finder.challenger.index, finder.challenger.natural_zero) == ("witness", zero)
+    paper = OptimisticIS("none", bound="paper")
+    plain = resolve_policy("ucb", paper, "identify", "budget")
     assert (type(plain), plain.index) == (UCB, "bound")
+    assert resolve_policy("top-two", paper, "regret", "budget").challenger.index == "bound"
+    stops = [type(resolve_policy("ucb", fid, "identify", stop)) for stop in ("certified", "likely")]
+    assert stops == [LUCB, Uniform]

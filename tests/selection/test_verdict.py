@@ -8,10 +8,10 @@ import torch
 from tests.selection.toy import MeanMetric, gaussian
 from tm_bandit import ModelSelector
 from tm_bandit.policies import ArmStats
+from tm_bandit.policies.base import central
 from tm_bandit.selection.verdict import (
     Verdict,
     at_equal_n,
-    central,
     certified_out,
     contenders,
     judge,

@@ -24,8 +24,9 @@ from tm_bandit.functional.witness_is import crossfit_mean
 _NEGLIGIBLE = 1e-14
 #: Nodes of the integral, and how far they reach below and above the logarithm of the largest eigenvalue.
 _NODES, _BELOW, _ABOVE = 300, 35.0, 16.0
-#: Rows in multiples of the dimension from which the arm's own fitted spectrum counts, and from which it counts fully.
-_OWN_FROM, _OWN_FULLY = 0.25, 1.0
+#: Rows in multiples of the dimension from which the arm's own fitted spectrum counts even where it says more bias than
+#: the reference's curve, and from which it counts fully.
+_OWN_FROM, _OWN_FULLY = 0.5, 1.0
 #: The slope ratio begins to count at this multiple of the dimension, and counts fully at twice that.
 _SLOPE_FROM = 2
 
@@ -132,20 +133,25 @@ def spectral_bias(spectrum: Tensor, count: int) -> float:
     return max(0.0, 2 * (float(values.sqrt().sum()) - expected_root_trace(values, count)))
 
 
-def own_weight(count: int, dim: int) -> float:
-    """Return how much the bias of the arm's own fitted spectrum counts against the reference's curve.
+def merge_biases(curve: float, own: float, count: int, dim: int) -> float:
+    """Return the bias that two guesses agree on: the smaller one while rows are few, then the arm's own.
 
-    Below the dimension the fit still lacks most of the spectrum, and the reference's is a good guess.
+    The reference's curve is too high for an arm whose spectrum has collapsed. The fit knows no rotation beyond its
+    block, so for a rotated arm it is too high until there are about as many rows as dimensions. (For a spectrum that is
+    flatter than the reference's, the curve is too low, and nothing shows it before.)
 
     Args:
+        curve: bias by the reference's curve, scaled to the total variance of the rows.
+        own: bias by the spectrum that was fitted to the rows.
         count: number of rows.
         dim: number of features.
 
     Example:
-        >>> [round(own_weight(n, 100), 2) for n in (10, 25, 40, 100, 300)]
-        [0.0, 0.0, 0.2, 1.0, 1.0]
+        >>> [merge_biases(2.0, own, n, 100) for own in (1.0, 4.0) for n in (10, 50, 75, 100, 300)]
+        [1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 3.0, 4.0, 4.0]
     """
-    return min(max((count / dim - _OWN_FROM) / (_OWN_FULLY - _OWN_FROM), 0.0), 1.0)
+    weight = min(max((count / dim - _OWN_FROM) / (_OWN_FULLY - _OWN_FROM), 0.0), 1.0)
+    return min(curve, own) + weight * max(0.0, own - curve)
 
 
 def second_order_noise(eigenvalues: Tensor) -> float:

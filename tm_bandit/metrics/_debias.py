@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tm_bandit.functional.crossfit import FOLDS, FoldLayout, fold_numbers, refit_counts
-from tm_bandit.functional.debias import RootTrace, own_weight, slope_ratio, slope_weight, spectral_bias
+from tm_bandit.functional.debias import RootTrace, merge_biases, slope_ratio, slope_weight, spectral_bias
 from tm_bandit.functional.frechet import sqrt_trace
 from tm_bandit.functional.frechet_stream import WitnessSummary
 from tm_bandit.functional.moments import Moments, merge_moments
@@ -178,7 +178,7 @@ def debiased_value(
     bias = curve_scale(spectrum) * curve
     stderr = math.hypot(fit.stderr, reference.noise / count)
     if fit.product is not None:
-        bias += own_weight(count, reference.num_features) * (spectral_bias(fit.product, count) - bias)
+        bias = merge_biases(bias, spectral_bias(fit.product, count), count, reference.num_features)
     if parts is not None:
         if parts.ratio is not None:
             bias += slope_weight(count, reference.num_features) * (parts.ratio * curve - bias)

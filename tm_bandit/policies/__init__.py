@@ -2,7 +2,7 @@
 
 from tm_bandit.policies.base import ArmStats, Policy
 from tm_bandit.policies.baselines import EpsilonGreedy, Greedy, Random, Thompson, Uniform
-from tm_bandit.policies.best_arm import LUCB, SuccessiveHalving
+from tm_bandit.policies.best_arm import LUCB, SuccessiveHalving, TopTwo
 from tm_bandit.policies.registry import POLICIES, make_policy
 from tm_bandit.policies.ucb import UCB
 
@@ -17,6 +17,7 @@ __all__ = [
     "Random",
     "SuccessiveHalving",
     "Thompson",
+    "TopTwo",
     "Uniform",
     "make_policy",
 ]

@@ -71,6 +71,14 @@ def lowest(arms: Sequence[ArmStats], score: Callable[[ArmStats], float]) -> ArmS
     return min(arms, key=key)
 
 
+def central(arm: ArmStats) -> float:
+    """Return the arm's least biased loss: the debiased one, else the midpoint, else the plug-in estimate."""
+    if not math.isnan(arm.debiased):
+        return arm.debiased
+    middle = 0.5 * (arm.witness + arm.estimate)
+    return arm.estimate if math.isnan(middle) else middle
+
+
 class Policy(ABC):
     """Chooses the arm to pull next.
 

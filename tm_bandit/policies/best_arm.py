@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tm_bandit._exceptions import InputError
-from tm_bandit.policies.base import ArmStats, Policy, lowest
+from tm_bandit.policies.base import ArmStats, Policy, central, lowest
+from tm_bandit.policies.ucb import UCB
 
 
 class LUCB(Policy):
@@ -38,6 +39,41 @@ class LUCB(Policy):
             return leader.name
         challenger = lowest(rivals, lambda arm: arm.optimistic)
         return lowest([leader, challenger], lambda arm: arm.optimistic - arm.pessimistic).name
+
+
+class TopTwo(Policy):
+    """Keep the leader and its best challenger at equal sample counts.
+
+    The leader is the arm with the smallest debiased loss, the challenger whom another policy would pull among the
+    others; of the two, the one with fewer samples is pulled. So the two that matter are compared on an equal footing,
+    and an arm that is optimistic for long, because its faults are hard to see, cannot take all samples: half of them go
+    to the arm that looks best (the idea of the top-two samplers of Russo, 2016).
+
+    Args:
+        challenger: chooses among the arms that do not lead; by default :class:`~tm_bandit.policies.UCB`.
+
+    Example:
+        >>> import random
+        >>> from tm_bandit.policies import ArmStats, TopTwo
+        >>> arms = [ArmStats("a", 9, 90, witness=2.0, stderr=0.1, debiased=2.2),
+        ...         ArmStats("b", 6, 60, witness=2.1, stderr=0.1, debiased=2.5),
+        ...         ArmStats("c", 3, 30, witness=4.0, stderr=0.1, debiased=5.0)]
+        >>> TopTwo().choose(arms, random.Random(0))
+        'b'
+    """
+
+    def __init__(self, challenger: Policy | None = None) -> None:
+        self.challenger = UCB() if challenger is None else challenger
+        self.needs = self.challenger.needs
+
+    def choose(self, arms: Sequence[ArmStats], rng: random.Random) -> str:
+        """Return the leader or its challenger, whichever has fewer samples."""
+        leader = lowest(arms, central)
+        rivals = [arm for arm in arms if arm.name != leader.name]
+        if not rivals:
+            return leader.name
+        name = self.challenger.choose(rivals, rng)
+        return lowest([leader, *(arm for arm in rivals if arm.name == name)], lambda arm: arm.num_samples).name
 
 
 class Rung(NamedTuple):

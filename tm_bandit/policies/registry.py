@@ -7,12 +7,13 @@ from collections.abc import Callable
 from tm_bandit._exceptions import InputError
 from tm_bandit.policies.base import Policy
 from tm_bandit.policies.baselines import EpsilonGreedy, Greedy, Random, Thompson, Uniform
-from tm_bandit.policies.best_arm import LUCB, SuccessiveHalving
+from tm_bandit.policies.best_arm import LUCB, SuccessiveHalving, TopTwo
 from tm_bandit.policies.ucb import UCB
 
 #: Every policy that can be asked for by name; a new one needs one line here.
 POLICIES: dict[str, Callable[[], Policy]] = {
     "ucb": UCB,
+    "top-two": TopTwo,
     "lucb": LUCB,
     "halving": SuccessiveHalving,
     "thompson": Thompson,

@@ -10,10 +10,9 @@ from typing import Literal
 from tm_bandit._exceptions import InputError
 from tm_bandit.policies.base import ArmStats, Policy, lowest
 
-#: The exploration factor by goal. The widths and the exponent below were chosen on the benchmark's scenarios taken
-#: together; too small a width of the debiased estimate locks a good arm out among twenty close ones.
-_EXPLORATION = {"regret": 1.0, "identify": 2.0}
-#: Width of the witness mean, which is optimistic in itself, and of the debiased estimate, which is not.
+#: Width of the witness mean, which is optimistic in itself, and of the debiased estimate, which is not. These and the
+#: constants below were chosen on the benchmark's scenarios taken together; too small a width of the debiased estimate
+#: locks a good arm out among twenty close ones.
 _WITNESS_WIDTH, _DEBIASED_WIDTH = 0.05, 0.4
 #: Width of both where the witness may be tight from the start.
 _SAFE_WIDTH = 0.6
@@ -50,10 +49,7 @@ class UCB(Policy):
     logarithms shows it. So both widths are :math:`a_W = a_D = 0.6` then, and :math:`r = n / (n + 100)`.
 
     Args:
-        goal: ``"regret"`` spends as little as possible on bad arms; ``"identify"`` explores more, so that the
-            recommendation is right sooner.
-        exploration: the factor :math:`c`; ``None`` takes the default of the goal, which was chosen over all benchmark
-            scenarios at once.
+        exploration: the factor :math:`c`; the default was chosen over all benchmark scenarios at once.
         index: see above.
         natural_zero: whether the loss has a natural zero, as the Frechet distance has and the Inception Score has not;
             see above.
@@ -72,21 +68,15 @@ class UCB(Policy):
 
     def __init__(
         self,
-        goal: Literal["regret", "identify"] = "regret",
         *,
-        exploration: float | None = None,
+        exploration: float = 1.0,
         index: Literal["witness", "bound"] = "witness",
         natural_zero: bool = True,
     ) -> None:
-        if goal not in _EXPLORATION:
-            raise InputError(f"Expected goal to be 'regret' or 'identify', but got {goal!r}; choose one of these.")
         if index not in ("witness", "bound"):
             raise InputError(f"Expected index to be 'witness' or 'bound', but got {index!r}; choose one of these.")
-        if exploration is None:
-            exploration = _EXPLORATION[goal]
         if not (math.isfinite(exploration) and exploration >= 0.0):
             raise InputError(f"Expected a finite exploration factor >= 0, but got {exploration}; leave it out.")
-        self.goal = goal
         self.exploration = exploration
         self.index = index
         self.natural_zero = natural_zero

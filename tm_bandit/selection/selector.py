@@ -14,13 +14,13 @@ from torch import Tensor
 from tm_bandit._exceptions import ArmError, InputError, NotReadyError, WeightsError
 from tm_bandit._interrupt import uninterrupted
 from tm_bandit.metrics.base import OptimisticMetric
-from tm_bandit.policies.base import ArmStats, Policy
+from tm_bandit.policies.base import ArmStats, Policy, central
 from tm_bandit.selection.arm import FEWEST_SAMPLES, Arm
 from tm_bandit.selection.report import History, build_result
 from tm_bandit.selection.result import SelectionResult
 from tm_bandit.selection.sampling import Sampler, draw, stable_seed
 from tm_bandit.selection.setup import arm_delta, arm_metric, certifies, check_arguments, resolve_policy
-from tm_bandit.selection.verdict import Verdict, central, judge
+from tm_bandit.selection.verdict import Verdict, judge
 
 STATE_VERSION = 1
 
@@ -42,8 +42,8 @@ class ModelSelector:
         metric: an ``OptimisticFID`` or ``OptimisticIS`` without samples.
         arms: ``{name: sampler}``; ``sampler(num_samples)`` or ``sampler(num_samples, generator=generator)`` returns a
             batch. ``None`` for a loop that calls :meth:`add_arm` and :meth:`observe` itself.
-        policy: ``"ucb"``, ``"lucb"``, ``"halving"``, ``"thompson"``, ``"greedy"``, ``"epsilon-greedy"``, ``"uniform"``,
-            ``"random"``, or a :class:`~tm_bandit.policies.Policy`.
+        policy: ``"ucb"``, ``"top-two"``, ``"lucb"``, ``"halving"``, ``"thompson"``, ``"greedy"``, ``"epsilon-greedy"``,
+            ``"uniform"``, ``"random"``, or a :class:`~tm_bandit.policies.Policy`.
         batch_size: samples per pull.
         budget: samples that may be drawn in all. A pull that does not fit any more is not made.
         burn_in: samples that every arm gets before the policy is asked; ``"auto"`` takes what the bound needs to say
@@ -53,7 +53,7 @@ class ModelSelector:
         stop: ``"budget"``; ``"certified"`` ends when every rival's optimistic score is worse than the leader's
             pessimistic one; ``"likely"`` when both the witness and the plug-in estimate differ significantly at equal
             sample counts, which is a heuristic.
-        goal: ``"regret"``, or ``"identify"`` for a default policy that explores more (LUCB with the Inception Score).
+        goal: ``"regret"``, or ``"identify"`` for a default policy that compares the two best (top-two).
         epsilon: differences (of the loss: FID, or log IS) up to this do not matter.
         target: end as soon as the pessimistic score of the best arm reaches this value (with ``stop="likely"``: the
             debiased score with a margin of two standard errors).

@@ -12,7 +12,7 @@ from tm_bandit._exceptions import InputError
 from tm_bandit.metrics._network import FeatureNetworkMixin
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.metrics.fid import OptimisticFID
-from tm_bandit.policies import LUCB, UCB, Policy, Uniform, make_policy
+from tm_bandit.policies import LUCB, UCB, Policy, TopTwo, Uniform, make_policy
 from tm_bandit.selection.sampling import Sampler
 
 #: Bounds of other programs: they promise nothing, and are reproduced with the delta they were written for.
@@ -76,18 +76,14 @@ def resolve_policy(policy: str | Policy, metric: OptimisticMetric, goal: str, st
         )
     if goal not in ("regret", "identify"):
         raise InputError(f"Expected goal to be 'regret' or 'identify', but got {goal!r}; choose one of these.")
-    if policy != "ucb":
+    if policy not in ("ucb", "top-two"):
         return make_policy(policy)
-    if stop == "certified":
-        return LUCB()
-    if stop == "likely":
-        return Uniform()
-    if getattr(metric, "bound", "witness") != "witness":
-        return UCB(index="bound")
-    if goal == "identify" and metric.higher_is_better:
-        # Close arms of a loss without a natural zero are told apart with fewer samples by playing the two best.
-        return LUCB()
-    return UCB("identify" if goal == "identify" else "regret", natural_zero=not metric.higher_is_better)
+    if policy == "ucb" and stop != "budget":
+        return LUCB() if stop == "certified" else Uniform()
+    witness = getattr(metric, "bound", "witness") == "witness"
+    optimist = UCB(natural_zero=not metric.higher_is_better) if witness else UCB(index="bound")
+    # With the bound of another program, "ucb" is that program's algorithm whatever the goal.
+    return TopTwo(optimist) if policy == "top-two" or (goal == "identify" and witness) else optimist
 
 
 def certifies(metric: OptimisticMetric) -> bool:

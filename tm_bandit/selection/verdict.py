@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tm_bandit.policies.base import ArmStats, lowest
+from tm_bandit.policies.base import ArmStats, central, lowest
 
 Status = Literal["won", "likely", "tie", "target_met", "budget_exhausted", "unfinished"]
 
@@ -45,14 +45,6 @@ class Verdict:
     certified_out: frozenset[str] = frozenset()
     likely_out: frozenset[str] = frozenset()
     tied: tuple[str, ...] = ()
-
-
-def central(arm: ArmStats) -> float:
-    """Return the arm's least biased loss: the debiased one, else the midpoint, else the plug-in estimate."""
-    if not math.isnan(arm.debiased):
-        return arm.debiased
-    middle = 0.5 * (arm.witness + arm.estimate)
-    return arm.estimate if math.isnan(middle) else middle
 
 
 def race_margin(n: int, num_arms: int, delta: float) -> float:
