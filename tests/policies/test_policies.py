@@ -109,8 +109,15 @@ def test_top_two_keeps_the_leader_and_its_challenger_at_equal_counts():
         counts[TopTwo().choose(now, RNG)] += 5
     assert counts == {"leader": 200, "blind": 200, "other": 10}
     assert TopTwo().choose([leader], RNG) == "leader"
-    assert TopTwo(Uniform()).choose([leader, blind, other], RNG) == "other"
-    assert (TopTwo().needs, TopTwo(Uniform()).needs) == (UCB().needs, frozenset())
+    assert (TopTwo().needs, TopTwo(UCB(index="bound")).needs) == (UCB().needs, {"optimistic"})
+
+
+def test_top_two_does_not_wait_for_an_arm_that_cannot_win():
+    leader = arm("leader", 5000, witness=5.0, stderr=0.1, debiased=5.1, debiased_stderr=0.1)
+    numbers = {"witness": 8.0, "stderr": 0.5, "debiased": 9.0, "debiased_stderr": 0.5}
+    assert TopTwo().choose([leader, arm("newcomer", 50, optimistic=5.0, **numbers)], RNG) == "newcomer"
+    assert TopTwo().choose([leader, arm("newcomer", 50, optimistic=5.2, **numbers)], RNG) == "leader"
+    assert TopTwo().choose([leader, arm("unknown", 50)], RNG) == "leader"
 
 
 def test_needs_name_only_what_is_read():

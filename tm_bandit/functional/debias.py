@@ -134,11 +134,12 @@ def spectral_bias(spectrum: Tensor, count: int) -> float:
 
 
 def merge_biases(curve: float, own: float, count: int, dim: int) -> float:
-    """Return the bias that two guesses agree on: the smaller one while rows are few, then the arm's own.
+    """Return the smaller of two guesses of the bias while rows are few, and the arm's own from the dimension on.
 
     The reference's curve is too high for an arm whose spectrum has collapsed. The fit knows no rotation beyond its
-    block, so for a rotated arm it is too high until there are about as many rows as dimensions. (For a spectrum that is
-    flatter than the reference's, the curve is too low, and nothing shows it before.)
+    block, so for a rotated arm it is too high until there are about as many rows as dimensions. For a spectrum that is
+    flatter than the reference's the curve is too low, but below the dimension such an arm cannot be told from a rotated
+    one. The minimum of two guesses with noise is too low itself, which shows where the distance is near zero.
 
     Args:
         curve: bias by the reference's curve, scaled to the total variance of the rows.
@@ -150,8 +151,9 @@ def merge_biases(curve: float, own: float, count: int, dim: int) -> float:
         >>> [merge_biases(2.0, own, n, 100) for own in (1.0, 4.0) for n in (10, 50, 75, 100, 300)]
         [1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 3.0, 4.0, 4.0]
     """
-    weight = min(max((count / dim - _OWN_FROM) / (_OWN_FULLY - _OWN_FROM), 0.0), 1.0)
-    return min(curve, own) + weight * max(0.0, own - curve)
+    if own <= curve:
+        return own
+    return curve + min(max((count / dim - _OWN_FROM) / (_OWN_FULLY - _OWN_FROM), 0.0), 1.0) * (own - curve)
 
 
 def second_order_noise(eigenvalues: Tensor) -> float:

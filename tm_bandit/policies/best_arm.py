@@ -42,38 +42,45 @@ class LUCB(Policy):
 
 
 class TopTwo(Policy):
-    """Keep the leader and its best challenger at equal sample counts.
+    """Bring the leader and its best challenger to equal sample counts.
 
-    The leader is the arm with the smallest debiased loss, the challenger whom another policy would pull among the
-    others; of the two, the one with fewer samples is pulled. So the two that matter are compared on an equal footing,
-    and an arm that is optimistic for long, because its faults are hard to see, cannot take all samples: half of them go
-    to the arm that looks best (the idea of the top-two samplers of Russo, 2016).
+    The leader is the arm with the smallest debiased loss. The challenger is whom UCB would pull among the others, those
+    left out whose optimistic loss is above the leader's debiased one: they need not catch up. Of the two, the one with
+    fewer samples is pulled. So the arms that matter are compared on an equal footing, and an arm that looks optimistic
+    for long, because its faults are hard to see, cannot keep the samples from the arm that looks best. (The idea of the
+    top-two samplers of Russo, 2016, with equal counts in place of equal shares.)
 
     Args:
-        challenger: chooses among the arms that do not lead; by default :class:`~tm_bandit.policies.UCB`.
+        challenger: measures the optimism of the arms that do not lead.
 
     Example:
         >>> import random
         >>> from tm_bandit.policies import ArmStats, TopTwo
         >>> arms = [ArmStats("a", 9, 90, witness=2.0, stderr=0.1, debiased=2.2),
-        ...         ArmStats("b", 6, 60, witness=2.1, stderr=0.1, debiased=2.5),
-        ...         ArmStats("c", 3, 30, witness=4.0, stderr=0.1, debiased=5.0)]
+        ...         ArmStats("b", 6, 60, witness=2.1, stderr=0.1, debiased=2.5, optimistic=1.5),
+        ...         ArmStats("c", 1, 10, witness=4.0, stderr=0.1, debiased=5.0, optimistic=3.0)]
         >>> TopTwo().choose(arms, random.Random(0))
         'b'
     """
 
-    def __init__(self, challenger: Policy | None = None) -> None:
+    def __init__(self, challenger: UCB | None = None) -> None:
         self.challenger = UCB() if challenger is None else challenger
+        # The debiased and the optimistic loss are good enough as old as the selector's last refresh.
         self.needs = self.challenger.needs
 
     def choose(self, arms: Sequence[ArmStats], rng: random.Random) -> str:
         """Return the leader or its challenger, whichever has fewer samples."""
         leader = lowest(arms, central)
-        rivals = [arm for arm in arms if arm.name != leader.name]
+        rivals = {arm.name: arm for arm in arms if arm.name != leader.name and _may_win(arm, central(leader))}
         if not rivals:
             return leader.name
-        name = self.challenger.choose(rivals, rng)
-        return lowest([leader, *(arm for arm in rivals if arm.name == name)], lambda arm: arm.num_samples).name
+        challenger = rivals[self.challenger.choose(list(rivals.values()), rng)]
+        return lowest([leader, challenger], lambda arm: arm.num_samples).name
+
+
+def _may_win(arm: ArmStats, loss: float) -> bool:
+    """Whether the arm's bound leaves open that it is better than ``loss``; an arm without any number is no rival."""
+    return not (math.isnan(central(arm)) or arm.optimistic > loss)
 
 
 class Rung(NamedTuple):
