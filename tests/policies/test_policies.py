@@ -36,9 +36,11 @@ def test_ties_go_to_the_fewest_samples_then_to_the_first():
     assert lowest(arms, lambda a: a.estimate).name == "b"
 
 
-@pytest.mark.parametrize("policy", [UCB(), UCB(index="bound"), UCB(natural_zero=False), Greedy(), LUCB(), Thompson()])
+@pytest.mark.parametrize(
+    "policy", [UCB(), UCB(index="bound"), UCB(natural_zero=False), TopTwo(), Greedy(), LUCB(), Thompson()]
+)
 def test_an_arm_without_a_number_is_never_preferred(policy):
-    good = arm("good", witness=5.0, stderr=1.0, estimate=6.0, optimistic=3.0, pessimistic=9.0)
+    good = arm("good", 20, witness=5.0, stderr=1.0, estimate=6.0, optimistic=3.0, pessimistic=9.0)
     assert policy.choose([arm("nan"), good], RNG) == "good"
 
 

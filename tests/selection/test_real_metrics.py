@@ -30,7 +30,7 @@ def select(simulated, metric, **kwargs):
     return ModelSelector(metric, samplers, samples="features", **kwargs)
 
 
-@pytest.mark.parametrize("policy", ["ucb", "lucb", "halving", "thompson", "uniform"])
+@pytest.mark.parametrize("policy", ["ucb", "top-two", "lucb", "halving", "thompson", "uniform"])
 def test_every_sensible_policy_finds_the_best_fid(policy):
     result = select(arms(2.0, 0.5, 3.0), fid(), policy=policy, budget=900).run(progress=False)
     assert result.best == "arm1"
@@ -154,6 +154,18 @@ def test_halving_is_not_asked_about_a_newcomer_in_its_burn_in():
     selector.add_arm("late", late.sample)
     selector.step()
     assert (selector.draws("late"), selector.best) == (1, "arm0")
+
+
+def test_a_bad_newcomer_need_not_catch_up_to_be_judged():
+    simulated = arms(0.1, 0.2, 4.0)
+    late = simulated.pop("arm2")
+    selector = select(simulated, fid(), goal="identify", budget=1600)
+    for _ in range(200):
+        selector.step()
+    assert min(selector.stats(name).num_samples for name in ("arm0", "arm1")) >= 400
+    selector.add_arm("late", late.sample)
+    assert selector.run(progress=False).best == "arm0"
+    assert selector.stats("late").num_samples <= 100
 
 
 def test_arms_of_one_batch_are_not_called_alike():

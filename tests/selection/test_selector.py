@@ -255,7 +255,7 @@ class TestOutsideLoop:
 
 
 class TestState:
-    @pytest.mark.parametrize("policy", ["ucb", "lucb", "halving", "thompson"])
+    @pytest.mark.parametrize("policy", ["ucb", "top-two", "lucb", "halving", "thompson"])
     @pytest.mark.parametrize("stop", ["budget", "likely"])
     def test_resuming_is_the_same_as_going_on(self, tmp_path, policy, stop):
         whole = make(policy=policy, stop=stop)

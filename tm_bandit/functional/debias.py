@@ -179,10 +179,10 @@ def second_order_noise(eigenvalues: Tensor) -> float:
 
 
 def slope_weight(count: int, dim: int) -> float:
-    """Return how much the measured slope of the bias counts against the reference's curve.
+    """Return how much the measured slope of the bias counts against the bias that the spectrum implies.
 
-    Up to twice the dimension the curve is the better guide, and costs nothing. Later its error (of arms whose spectrum
-    is far from the reference's) is larger than the noise of a slope that is measured by splitting the rows.
+    Up to twice the dimension the spectrum is the better guide, and costs nothing. Later its error (of rows that are far
+    from Gaussian) is larger than the noise of a slope that is measured by splitting the rows.
 
     Args:
         count: number of rows.

@@ -283,9 +283,10 @@ class OptimisticFID(WitnessRowMetric):
         """Return a near-unbiased estimate and its standard error, for comparing arms of different sample counts.
 
         The plug-in minus the bias that Gaussian samples with the arm's spectrum would have (closed form, also far below
-        as many samples as dimensions). While samples are fewer than dimensions ``d``, that spectrum is taken as partly
-        the reference's own; from ``2 d`` on the measured decay of the bias takes over. Clipped to what lies between the
-        witness mean and the plug-in.
+        as many samples as dimensions). Up to half as many samples as dimensions ``d`` that is the bias of the fitted
+        spectrum or of the reference's own, whichever is smaller; from ``d`` on it is that of the fitted one, and from
+        ``2 d`` on the measured decay of the bias takes over. Clipped to what lies between the witness mean and the
+        plug-in.
 
         The standard error is that of the noise: what the scores show, the noise that the reference itself would have,
         or from 100 samples on the spread of tenths of the samples, whichever is most. It does not contain what is left

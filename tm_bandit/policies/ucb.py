@@ -36,7 +36,8 @@ class UCB(Policy):
 
     where :math:`W` is the mean of the witness scores and :math:`s_W` its standard error, :math:`D` the debiased
     estimate and :math:`s_D` the larger of its standard error and :math:`s_W`, :math:`n` the arm's samples and :math:`t`
-    the pulls so far. The term :math:`10 / n` keeps an arm with an unlucky first batch in the race.
+    the pulls of all arms that are compared. The term :math:`10 / n` keeps an arm with an unlucky first batch in the
+    race.
 
     For a loss with a natural zero, the Frechet distance, the expectation of :math:`W` is far on the optimistic side, so
     a width far below that of an honest interval is enough (:math:`a_W = 0.05`); that of :math:`D` is not

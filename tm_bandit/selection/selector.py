@@ -53,7 +53,7 @@ class ModelSelector:
         stop: ``"budget"``; ``"certified"`` ends when every rival's optimistic score is worse than the leader's
             pessimistic one; ``"likely"`` when both the witness and the plug-in estimate differ significantly at equal
             sample counts, which is a heuristic.
-        goal: ``"regret"``, or ``"identify"`` for a default policy that compares the two best (top-two).
+        goal: ``"regret"``, or ``"identify"``: with the witness bound and no stop rule ``"ucb"`` is ``"top-two"`` then.
         epsilon: differences (of the loss: FID, or log IS) up to this do not matter.
         target: end as soon as the pessimistic score of the best arm reaches this value (with ``stop="likely"``: the
             debiased score with a margin of two standard errors).
