@@ -130,8 +130,8 @@ def _stopping(entries: Sequence[Mapping[str, Any]]) -> str:
         "## Stopping early",
         "",
         f"delta = 0.05, batch {STOP_BATCH}. The runs pair independent paths of the arms anew, as many per arm as the "
-        "table says, so an error rate of 0 means rare, not never. Wrong is a share of all runs: a run that has not "
-        "stopped by its budget names no winner.",
+        "table says (their seeds begin at 0), so an error rate of 0 means rare, not never. Wrong is a share of all "
+        "runs: a run that has not stopped by its budget names no winner.",
         "",
         "| scenario | rule | budget | runs | paths per arm | stopped | wrong | median samples | uniform would take |",
         "|---|---|---|---|---|---|---|---|---|",
