@@ -304,6 +304,10 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
         compare generators of which different numbers of samples were drawn. This one may. It is the mean of a jackknife
         over folds and of the midpoint between the plain estimate and the cross-fitted witness, and lies between the
         plain estimate and the witness mean; it is an estimate, not a bound.
+
+        The standard error is the witness's, of first order. The noise of the marginal's entropy is of second order and
+        not in it: with 100 equal classes the spread over runs is 2.5 times as large at 20 samples, 1.7 times at 120 and
+        1.4 times at 500.
         """
         with self._synced():
             value, stderr = self._debiased()
