@@ -114,6 +114,14 @@ def test_top_two_keeps_the_leader_and_its_challenger_at_equal_counts():
     assert (TopTwo().needs, TopTwo(UCB(index="bound")).needs) == (UCB().needs, {"optimistic"})
 
 
+def test_top_two_is_led_by_the_debiased_loss():
+    # By the witness, "blind" would lead, and "second" would be its challenger.
+    blind = arm("blind", 100, witness=0.5, stderr=0.1, debiased=9.0, debiased_stderr=0.1)
+    leader = arm("leader", 50, witness=2.0, stderr=0.1, debiased=2.5, debiased_stderr=0.1)
+    second = arm("second", 10, witness=1.0, stderr=0.1, debiased=4.0, debiased_stderr=0.1)
+    assert TopTwo().choose([blind, leader, second], RNG) == "leader"
+
+
 def test_top_two_does_not_wait_for_an_arm_that_cannot_win():
     leader = arm("leader", 5000, witness=5.0, stderr=0.1, debiased=5.1, debiased_stderr=0.1)
     numbers = {"witness": 8.0, "stderr": 0.5, "debiased": 9.0, "debiased_stderr": 0.5}
