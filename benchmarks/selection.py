@@ -105,7 +105,7 @@ class Plan:
         contestants: names of the policies.
         more_trials: trials of the small scenarios in which only the recommendation is followed.
         more_pulls: their pulls.
-        first_seed: seed of the first trial; those below 4,000 served to choose the default policy's constants.
+        first_seed: seed of the first trial; those below 5,000 served to choose the default policy's constants.
     """
 
     trials: int
@@ -123,7 +123,7 @@ class Plan:
     contestants: tuple[str, ...]
     more_trials: int
     more_pulls: int
-    first_seed: int = 4000
+    first_seed: int = 5000
 
 
 FULL = Plan(20, 1000, 20, 1000, 0.05, 0.1, 10, 4, 2, 15_000, 6000, 2500, tuple(c.name for c in CONTESTANTS), 100, 600)
@@ -349,14 +349,21 @@ def main(full: bool, out: Path, only: Iterable[str] | None = None, render_only: 
         journal.unlink(missing_ok=True)
 
 
-def identification(entries: Sequence[dict[str, Any]], contestant: str, right: set[str]) -> int | None:
-    """Return after how many samples a contestant's recommendation is right in nine of ten trials, and stays so."""
+def identification(entries: Sequence[dict[str, Any]], contestant: str, right: set[str], since: int = 0) -> int | None:
+    """Return after how many samples a contestant's recommendation is right in nine of ten trials, and stays so.
+
+    Args:
+        entries: the trials.
+        contestant: its name.
+        right: the arms that may be recommended.
+        since: pull after which samples are counted, see :func:`last_join`.
+    """
     curves = [_right_pulls(entry, contestant, right) for entry in entries if contestant in entry["contestants"]]
     answer = None
-    for pull in reversed(range(min(map(len, curves), default=0))):
+    for pull in reversed(range(since, min(map(len, curves), default=0))):
         if statistics.fmean(float(curve[pull]) for curve in curves) < 0.9:
             break
-        answer = (pull + 1) * BATCH
+        answer = (pull + 1 - since) * BATCH
     return answer
 
 
@@ -367,6 +374,13 @@ def _right_pulls(entry: dict[str, Any], contestant: str, right: set[str]) -> lis
     for (start, name), (end, _) in itertools.pairwise(changes):
         flags += [name in right] * (end - start)
     return flags
+
+
+def last_join(name: str) -> int:
+    """Return the pull after which all arms of a scenario are there: nobody can name the best one before."""
+    arms = scenario(name)
+    assert arms is not None
+    return max(arms.joins.values(), default=0)
 
 
 def acceptable(name: str, tolerance: float = 0.02) -> set[str]:

@@ -130,7 +130,8 @@ class TestRecommendation:
 
         assert best("abcd", se=0.001) == "b"
         assert best("abcd", se=0.5) == "a"
-        assert best("abc", se=0.5) == "b"  # three arms have nothing to learn from each other
+        assert best("ab", se=0.001) == "b"
+        assert best("ab", se=0.5) == "a"
 
     @pytest.mark.parametrize("broken", [{"se": math.inf}, {"w": math.inf}, {"w": math.nan, "value": math.nan}])
     def test_looseness_is_believed_where_too_little_is_known(self, broken):

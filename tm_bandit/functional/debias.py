@@ -244,3 +244,36 @@ def debiased_log_is(fold_prob: Tensor, fold_num: Tensor, mean_entropy: float, wi
     crossed = float(crossfit_mean(prob, num, torch.tensor(count * mean_entropy), others.clamp_min(1e-300)))
     midpoint = min((plug_in + crossed) / 2, highest)
     return min(max((jackknife + midpoint) / 2, plug_in), highest)
+
+
+def entropy_noise(fold_prob: Tensor, fold_num: Tensor) -> float:
+    r"""Standard deviation of what is of second order in the entropy of the mean class probabilities.
+
+    To second order the error :math:`\delta` of the mean :math:`\bar p` changes its entropy by
+    :math:`-\frac12 \sum_c \delta_c^2 / \bar p_c = -\frac12 \sum_{kl} G_{kl}`, a sum over pairs of folds. Pairs of a
+    fold with itself make the bias; the others make the noise,
+
+    .. math:: \frac{K}{K - 1} \Bigl(\frac12 \sum_{k \ne l} G_{kl}^2\Bigr)^{1/2},
+
+    where the factor is that of a jackknife over :math:`K` folds.
+
+    Args:
+        fold_prob: sum of the class probabilities per fold, ``(K, C)``.
+        fold_num: number of samples per fold, ``(K,)``.
+
+    Example:
+        >>> prob = torch.tensor([[3.0, 1.0], [2.0, 2.0], [1.0, 3.0], [2.0, 2.0]])
+        >>> round(entropy_noise(prob, torch.full((4,), 4.0)), 4)
+        0.0208
+    """
+    used = fold_num > 0
+    prob, num = fold_prob[used].double(), fold_num[used].double()
+    folds, count = len(num), num.sum()
+    if folds < 2:
+        return 0.0
+    mean = prob.sum(0) / count
+    error = (prob - num[:, None] * mean) / count
+    # A class that nobody has seen adds nothing.
+    gram = (error / mean.clamp_min(1e-300)) @ error.T
+    pairs = float(gram.square().sum() - gram.diagonal().square().sum())
+    return folds / (folds - 1) * math.sqrt(max(0.5 * pairs, 0.0))

@@ -16,7 +16,7 @@ from tm_bandit._exceptions import InputError
 from tm_bandit.extractors import Extractor
 from tm_bandit.functional.confidence import WIDTHS, ScoreMoments, WidthKind
 from tm_bandit.functional.crossfit import FITTINGS, MIN_ROWS, Fitting
-from tm_bandit.functional.debias import debiased_log_is
+from tm_bandit.functional.debias import debiased_log_is, entropy_noise
 from tm_bandit.functional.inception_score import (
     ClassSums,
     check_probabilities,
@@ -399,7 +399,8 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
         scores = self._witness_scores()
         mean_entropy = float(self.entropy / self.num)
         value = debiased_log_is(self.fold_prob, self.fold_num, mean_entropy, scores.mean)
-        return self.entropy.new_tensor(value), self.entropy.new_tensor(scores.stderr)
+        stderr = math.hypot(scores.stderr, entropy_noise(self.fold_prob, self.fold_num))
+        return self.entropy.new_tensor(value), self.entropy.new_tensor(stderr)
 
     def _witness_loss(self) -> tuple[float, float]:
         """Return the mean of the witness scores as a loss, and its standard error; else the plain estimate and 0."""

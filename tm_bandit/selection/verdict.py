@@ -23,6 +23,8 @@ Status = Literal["won", "likely", "tie", "target_met", "budget_exhausted", "unfi
 
 #: With fewer samples than this an arm is recommended only if the others have not many more either.
 FEWEST = 50
+#: Below about this many samples what the witness misses is noisier than the standard error of its mean says.
+_EARLY = 30
 
 #: An arm's numbers at growing sample counts that are the same for all arms: ``{num_samples: numbers}``, ascending.
 Trace = dict[int, ArmStats]
@@ -102,14 +104,15 @@ def trust_in_looseness(arms: Sequence[ArmStats], traces: Mapping[str, Trace]) ->
 
     The debiased loss :math:`D` is the witness mean :math:`W` plus what the witness is thought to miss, which has noise
     of its own. If it differs between :math:`G` arms by no more than noise, they are better compared by :math:`W`, and
-    in between by :math:`s D + (1 - s) W` with a factor of the kind that James and Stein shrink by,
+    in between by :math:`s D + (1 - s) W`, where :math:`s` is the share of its variance that is not noise,
 
-    .. math:: s = \max\Bigl(0, 1 - \frac{(G - 3)\, \overline{s_W^2}}{\sum_g (D_g - W_g - \overline{D - W})^2}\Bigr).
+    .. math:: s = \max\Bigl(0, 1 - \frac{(1 + 30 / n)\, \overline{s_W^2}}{v}\Bigr), \qquad
+        v = \frac{1}{G - 1} \sum_g (D_g - W_g - \overline{D - W})^2.
 
     The standard error of :math:`W` stands in for that of :math:`D - W`, which nobody knows: it can be several times too
-    large (many samples, Inception Score) or too small (few dimensions). So this is a rule of thumb, which was tried on
-    the benchmark's scenarios. Below four arms there is nothing to learn from the others, and the factor is one; so it
-    is if an arm has far fewer samples than another, because noise at few samples says nothing about many.
+    large (many samples, Inception Score) or too small (few dimensions); with few samples :math:`n` it is too small. So
+    this is a rule of thumb, which was tried on the benchmark's scenarios. The factor is one if an arm has far fewer
+    samples than another, because noise at few samples says nothing about many.
 
     Args:
         arms: the arms, which are compared at the largest sample count at which all of them are known.
@@ -121,22 +124,23 @@ def trust_in_looseness(arms: Sequence[ArmStats], traces: Mapping[str, Trace]) ->
         ...     losses = {"a": (1.0, 1.4), "b": (1.5, 2.1), "c": (2.0, 2.4), "d": (3.0, 3.6)}
         ...     arms = [ArmStats(name, 2, 10, witness=w, stderr=stderr, debiased=d) for name, (w, d) in losses.items()]
         ...     return round(trust_in_looseness(arms, {arm.name: {10: arm} for arm in arms}), 2)
-        >>> trust(0.3), trust(0.1), trust(0.01)
-        (0.0, 0.75, 1.0)
+        >>> trust(0.1), trust(0.04), trust(0.01)
+        (0.0, 0.52, 0.97)
     """
     counts = [set(traces.get(arm.name, {})) for arm in arms]
-    common = set.intersection(*counts) if len(arms) > 3 else set()
+    common = set.intersection(*counts) if len(arms) > 1 else set()
     if not common or 3 * max(common) < max(arm.num_samples for arm in arms):
         return 1.0
-    known = [traces[arm.name][max(common)] for arm in arms]
+    n = max(common)
+    known = [traces[arm.name][n] for arm in arms]
     gaps = [central(arm) - arm.witness for arm in known]
     mean = sum(gaps) / len(gaps)
-    spread = sum((gap - mean) ** 2 for gap in gaps)
-    noise = (len(known) - 3) * sum(arm.stderr**2 for arm in known) / len(known)
+    variance = sum((gap - mean) ** 2 for gap in gaps) / (len(gaps) - 1)
+    noise = (1.0 + _EARLY / n) * sum(arm.stderr**2 for arm in known) / len(known)
     # Too little is known of some arm, or nothing differs.
-    if not (math.isfinite(noise) and spread > 0.0):
+    if not (math.isfinite(noise) and variance > 0.0):
         return 1.0
-    return max(0.0, 1.0 - noise / spread)
+    return max(0.0, 1.0 - noise / variance)
 
 
 def recommend(arms: Sequence[ArmStats], drawn_since: Mapping[str, int], traces: Mapping[str, Trace]) -> str | None:
