@@ -118,4 +118,7 @@ def test_identification_counts_from_where_nine_of_ten_are_right_and_stay_so():
     assert identification([*steady, late], "x", {"a"}) == 2 * 5
     assert identification([*steady[:8], late, late], "x", {"a"}) == 7 * 5
     assert identification([entry([1, "b"])], "x", {"a"}) is None
+    assert identification([entry([1, "b"], [7, "a"])], "x", {"a"}, since=4) == 3 * 5
+    assert selection.last_join("newcomers") == 800
+    assert selection.last_join("demo") == 0
     assert collect([])["regret_task"] == []
