@@ -7,7 +7,8 @@ Three levels of certainty, from strong to weak:
 - *likely*: at equal sample counts both the witness mean :math:`W` and the plug-in estimate :math:`P` of the rival are
   above the leader's by more than :math:`z_n \sqrt{\mathrm{se}_g^2 + \mathrm{se}_L^2}`. A heuristic: it assumes that the
   biases of the two arms are alike. It is wrong for arms that are bad only through a rotation of their covariance.
-- *recommended*: the smallest debiased loss among the arms that have been sampled enough, see :func:`recommend`.
+- *recommended*: the smallest debiased loss among the arms that have been sampled enough, drawn towards the witness mean
+  as far as the two differ by noise, see :func:`recommend`.
 """
 
 from __future__ import annotations
@@ -147,8 +148,8 @@ def recommend(arms: Sequence[ArmStats], drawn_since: Mapping[str, int], traces: 
     """Return the contender with the smallest debiased loss, any two of them compared at equal sample counts.
 
     The plug-in estimate of the Frechet distance falls with the count. Debiasing takes out most of that, and for
-    features that are far from Gaussian too much of it; at equal counts what is left hits all arms alike. Among many
-    contenders the debiased loss is believed as far as :func:`trust_in_looseness` says.
+    features that are far from Gaussian too much of it; at equal counts what is left hits all arms alike. Where it
+    contradicts the witness it is believed as far as :func:`trust_in_looseness` says.
 
     Args:
         arms: the active arms.
