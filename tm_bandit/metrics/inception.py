@@ -399,7 +399,9 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
         scores = self._witness_scores()
         mean_entropy = float(self.entropy / self.num)
         value = debiased_log_is(self.fold_prob, self.fold_num, mean_entropy, scores.mean)
-        stderr = math.hypot(scores.stderr, entropy_noise(self.fold_prob, self.fold_num))
+        # With few samples the witness is nearly uniform, and its scores vary less than those of the marginal itself.
+        least = float(marginal_spread(self.prob / self.num)) / math.sqrt(float(self.num))
+        stderr = max(math.hypot(scores.stderr, entropy_noise(self.fold_prob, self.fold_num)), least)
         return self.entropy.new_tensor(value), self.entropy.new_tensor(stderr)
 
     def _witness_loss(self) -> tuple[float, float]:

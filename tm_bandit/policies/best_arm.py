@@ -49,7 +49,8 @@ class TopTwo(Policy):
     fewer samples is pulled. So the arms that matter are compared on an equal footing, and an arm that looks optimistic
     for long, because its faults are hard to see, cannot keep the samples from the arm that looks best. (The idea of the
     top-two samplers of Russo, 2016, with equal counts in place of equal shares.) The leader here is the best by the
-    latest numbers; the selector recommends by numbers at equal counts, so the two can differ for a while.
+    latest debiased loss; the selector recommends by numbers at equal counts and asks the witness too, so the two can
+    differ.
 
     Args:
         challenger: measures the optimism of the arms that do not lead.

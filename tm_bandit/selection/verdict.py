@@ -105,15 +105,20 @@ def trust_in_looseness(arms: Sequence[ArmStats], traces: Mapping[str, Trace]) ->
 
     The debiased loss :math:`D` is the witness mean :math:`W` plus what the witness is thought to miss, which has noise
     of its own. If it differs between :math:`G` arms by no more than noise, they are better compared by :math:`W`, and
-    in between by :math:`s D + (1 - s) W`, where :math:`s` is the share of its variance that is not noise,
+    in between by :math:`s D + (1 - s) W`, where :math:`s` is the share of its scatter that is not noise,
 
-    .. math:: s = \max\Bigl(0, 1 - \frac{(1 + 30 / n)\, \overline{s_W^2}}{v}\Bigr), \qquad
-        v = \frac{1}{G - 1} \sum_g (D_g - W_g - \overline{D - W})^2.
+    .. math:: s = \max\Bigl(0, 1 - \frac{(1 + 30 / n) \max(1, G - 2)}{Q}\Bigr), \qquad
+        Q = \sum_g \frac{(D_g - W_g - m)^2}{s_{W,g}^2},
 
-    The standard error of :math:`W` stands in for that of :math:`D - W`, which nobody knows: it can be several times too
-    large (many samples, Inception Score) or too small (few dimensions); with few samples :math:`n` it is too small. So
-    this is a rule of thumb, which was tried on the benchmark's scenarios. The factor is one if an arm has far fewer
-    samples than another, because noise at few samples says nothing about many.
+    :math:`m` being the mean of :math:`D - W` with weights :math:`1 / s_W^2`. (The :math:`I^2` of meta-analysis has
+    :math:`G - 1` there; one degree less, because a single arm that differs among many alike is worth believing.) Each
+    arm is measured by its own error, so that a bad and noisy one does not hide what tells the good ones apart.
+
+    The standard error of :math:`W` stands in for that of :math:`D - W`, which is not known: it can be several times too
+    large (many samples, Inception Score) or too small (few dimensions, few samples :math:`n`). So this is a rule of
+    thumb, which was tried on the benchmark's scenarios: arms that are loose alike are told apart with fewer samples, at
+    the expense of some more for those that are not (classes dropped, covariance rotated). The factor is one if an arm
+    has far fewer samples than another, because noise at few samples says nothing about many.
 
     Args:
         arms: the arms, which are compared at the largest sample count at which all of them are known.
@@ -126,7 +131,7 @@ def trust_in_looseness(arms: Sequence[ArmStats], traces: Mapping[str, Trace]) ->
         ...     arms = [ArmStats(name, 2, 10, witness=w, stderr=stderr, debiased=d) for name, (w, d) in losses.items()]
         ...     return round(trust_in_looseness(arms, {arm.name: {10: arm} for arm in arms}), 2)
         >>> trust(0.1), trust(0.04), trust(0.01)
-        (0.0, 0.52, 0.97)
+        (0.0, 0.68, 0.98)
     """
     counts = [set(traces.get(arm.name, {})) for arm in arms]
     common = set.intersection(*counts) if len(arms) > 1 else set()
@@ -135,13 +140,18 @@ def trust_in_looseness(arms: Sequence[ArmStats], traces: Mapping[str, Trace]) ->
     n = max(common)
     known = [traces[arm.name][n] for arm in arms]
     gaps = [central(arm) - arm.witness for arm in known]
-    mean = sum(gaps) / len(gaps)
-    variance = sum((gap - mean) ** 2 for gap in gaps) / (len(gaps) - 1)
-    noise = (1.0 + _EARLY / n) * sum(arm.stderr**2 for arm in known) / len(known)
-    # Too little is known of some arm, or nothing differs.
-    if not (math.isfinite(noise) and variance > 0.0):
+    errors = [arm.stderr for arm in known]
+    # Too little is known of some arm, or there is no noise.
+    if not all(math.isfinite(gap) for gap in gaps) or not all(0.0 < error < math.inf for error in errors):
         return 1.0
-    return max(0.0, 1.0 - noise / variance)
+    least = min(errors)
+    weights = [(least / error) ** 2 for error in errors]
+    mean = sum(weight * gap for weight, gap in zip(weights, gaps, strict=True)) / sum(weights)
+    scatter = math.hypot(*((gap - mean) / error for gap, error in zip(gaps, errors, strict=True)))
+    if scatter == 0.0:
+        return 1.0
+    expected = (1.0 + _EARLY / n) * max(1, len(known) - 2)
+    return max(0.0, 1.0 - expected / scatter / scatter)
 
 
 def recommend(arms: Sequence[ArmStats], drawn_since: Mapping[str, int], traces: Mapping[str, Trace]) -> str | None:
@@ -251,10 +261,11 @@ def judge(
     return Verdict(best, "tie" if tied else "open", out, frozenset(weak), tied)
 
 
-def _alike(first: ArmStats, second: ArmStats, epsilon: float) -> bool:
-    error = math.hypot(first.debiased_stderr, second.debiased_stderr)
-    # An infinite error is ignorance, not likeness.
-    return math.isfinite(error) and abs(central(first) - central(second)) <= max(epsilon, 2.0 * error)
+def _alike(rival: ArmStats, leader: ArmStats, epsilon: float) -> bool:
+    error = math.hypot(rival.debiased_stderr, leader.debiased_stderr)
+    # An infinite error is ignorance, not likeness. A rival whose debiased loss is even smaller than the leader's, which
+    # leads by its witness then, cannot be told from it either.
+    return math.isfinite(error) and central(rival) - central(leader) <= max(epsilon, 2.0 * error)
 
 
 def uniform_cost(arms: Sequence[ArmStats], best: str | None, verdict: Verdict, traces: Mapping[str, Trace]) -> int:
