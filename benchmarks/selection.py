@@ -105,7 +105,7 @@ class Plan:
         contestants: names of the policies.
         more_trials: trials of the small scenarios in which only the recommendation is followed.
         more_pulls: their pulls.
-        first_seed: seed of the first trial; those below 5,000 served to choose the default policy's constants.
+        first_seed: seed of the first trial; those below 5,000 served to choose the constants.
     """
 
     trials: int

@@ -51,8 +51,8 @@ def _setting(plan: Mapping[str, Any]) -> str:
     return (
         f"Batch {BATCH}, {plan['pulls']} pulls ({plan['large_pulls']} above 256 dimensions, where the plug-in estimate "
         f"of the baselines is held until an arm's sample count has grown by {plan['large_refresh']:.0%}). The rows say "
-        "how many trials they have, each with the arms in another order. The constants of the default policy were "
-        "chosen on these same scenarios, some hundred variants being tried, but with other seeds: here they begin at "
+        "how many trials they have, each with the arms in another order unless arms join. The constants of the default "
+        "policy and of the recommendation were chosen on these same scenarios, some hundred variants being tried, but with other seeds: here they begin at "
         f"{plan['first_seed']}. Regret is in the metric's unit; ± is one standard error over the trials. All start "
         "with two batches per arm, the selector's default for this batch size, and the last column compares those that "
         "do. Greedy from one batch is not among them: it shows what the second batch costs where the first tells all."
@@ -114,12 +114,11 @@ def _identification(by_scenario: Entries, plan: Mapping[str, Any]) -> str:
         cells = [entries[0]["title"], str(len(entries))]
         cells += [str(found[c.name] or f"not by {end}") for c in (DEFAULT, IDENTIFY, UNIFORM)]
         lines.append("| " + " | ".join([*cells, text]) + " |")
+    if ratios:
+        lines += ["", f"Median over the scenarios: {statistics.median(ratios.values()):.2f} times fewer."]
     fixed = [ratio for name, ratio in ratios.items() if not last_join(name)]
-    lines += [
-        "",
-        f"Median over the scenarios: {statistics.median(ratios.values()):.2f} times fewer "
-        f"({statistics.median(fixed):.2f} over those in which no arm joins).",
-    ]
+    if 0 < len(fixed) < len(ratios):
+        lines[-1] += f" Over those in which no arm joins: {statistics.median(fixed):.2f}."
     return "\n".join(lines)
 
 

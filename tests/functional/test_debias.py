@@ -162,7 +162,10 @@ class TestLogInceptionScore:
         assert torch.tensor(better).square().mean().sqrt() < 0.5 * torch.tensor(plain).square().mean().sqrt()
 
     def test_the_noise_of_the_marginal(self):
-        """One-hot answers of equal classes: no first-order noise. Spread and bias over 2,000 runs, good to 2 %."""
+        """One-hot answers of equal classes: no first-order noise. Spread and bias over 2,000 runs, good to 2 %.
+
+        The spread is that of the plain entropy; the pairs of a fold with itself, a tenth of its variance, do not count.
+        """
         generator = torch.Generator().manual_seed(1)
         found, entropies = [], []
         for _ in range(2000):
@@ -171,8 +174,9 @@ class TestLogInceptionScore:
             found.append(entropy_noise(prob, num))
             entropies.append(float(torch.special.entr(probs.mean(0)).sum()))
         runs = torch.tensor(entropies)
-        expected = math.hypot(float(runs.std()), (math.log(20) - float(runs.mean())) * math.sqrt(2 / 90))
-        assert torch.tensor(found).square().mean().sqrt() == pytest.approx(expected, rel=0.08)
+        bias = math.log(20) - float(runs.mean())
+        expected = math.sqrt(0.9 * float(runs.var()) + 2 / 90 * bias**2)
+        assert torch.tensor(found).square().mean().sqrt() == pytest.approx(expected, rel=0.05)
         assert entropy_noise(torch.ones(10, 4), torch.full((10,), 4.0)) == 0.0  # all samples alike
         assert entropy_noise(torch.eye(2)[:1], torch.ones(1)) == 0.0
 

@@ -109,6 +109,14 @@ def test_further_trials_of_the_recommendation_have_seeds_of_their_own():
     assert row.split(" | ")[1] == "3"
 
 
+def test_nothing_is_said_of_a_best_arm_that_has_not_joined():
+    entry = selection.regret_task("newcomers", 0, PLAN)
+    text = render({**collect([]), "regret_task": [entry], "plan": asdict(PLAN)})
+    assert "| new arm every 200 |" in text.split("Samples until")[0]
+    assert "new arm" not in text.split("Samples until")[1]
+    assert "Median" not in text
+
+
 def test_identification_counts_from_where_nine_of_ten_are_right_and_stay_so():
     def entry(*changes):
         return {"pulls": 10, "contestants": {"x": {"best": list(changes)}}}

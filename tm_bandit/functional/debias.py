@@ -250,8 +250,8 @@ def entropy_noise(fold_prob: Tensor, fold_num: Tensor) -> float:
     r"""Size of what is of second order in the noise of the entropy of the mean class probabilities.
 
     To second order the error :math:`\delta` of the mean :math:`\bar p` changes its entropy by
-    :math:`-\frac12 \sum_c \delta_c^2 / \bar p_c = -\frac12 \sum_{kl} G_{kl}`, a sum over pairs of folds. Pairs of a
-    fold with itself make the bias; the others make the noise,
+    :math:`-\frac12 \sum_c \delta_c^2 / \bar p_c = -\frac12 \sum_{kl} G_{kl}`, a sum over pairs of folds. A
+    jackknife over the folds takes out the pairs of a fold with itself; the others make its noise,
 
     .. math:: \frac{K}{K - 1} \Bigl(\frac12 \sum_{k \ne l} G_{kl}^2\Bigr)^{1/2},
 

@@ -306,8 +306,10 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
         plain estimate and the witness mean; it is an estimate, not a bound.
 
         The standard error is that of the witness's mean, of first order, and that of the marginal's entropy, of second
-        order, together. The spread over runs is 0.6 to 1.2 times as large with 100 equal classes (20 to 1000 samples)
-        and 0.5 to 1.3 times with 1,000.
+        order, together, and at least that of a sure classifier with these classes. It holds 15 % of the bias of the
+        plain estimate as an allowance. With 10 to 500 samples of equal or of Zipf's classes the spread over runs is 0.3
+        to 1.7 times as large. It is larger where rare classes have not been seen yet: 2.8 times with ten samples and
+        one class in four fifths of them.
         """
         with self._synced():
             value, stderr = self._debiased()
