@@ -52,10 +52,11 @@ def _setting(plan: Mapping[str, Any]) -> str:
         f"Batch {BATCH}, {plan['pulls']} pulls ({plan['large_pulls']} above 256 dimensions, where the plug-in estimate "
         f"of the baselines is held until an arm's sample count has grown by {plan['large_refresh']:.0%}). The rows say "
         "how many trials they have, each with the arms in another order unless arms join. The constants of the default "
-        "policy and of the recommendation were chosen on these same scenarios, some hundred variants being tried, but with other seeds: here they begin at "
-        f"{plan['first_seed']}. Regret is in the metric's unit; ± is one standard error over the trials. All start "
-        "with two batches per arm, the selector's default for this batch size, and the last column compares those that "
-        "do. Greedy from one batch is not among them: it shows what the second batch costs where the first tells all."
+        "policy and of the recommendation were chosen on these same scenarios, some hundred variants being tried, but "
+        f"with other seeds: here they begin at {plan['first_seed']}. Regret is in the metric's unit; ± is one standard "
+        "error over the trials. All start with two batches per arm, the selector's default for this batch size, and "
+        "the last column compares those that do. Greedy from one batch is not among them: it shows what the second "
+        "batch costs where the first tells all."
     )
 
 
