@@ -14,7 +14,7 @@ import multiprocessing
 import os
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from multiprocessing.pool import Pool
 from pathlib import Path
@@ -27,7 +27,15 @@ from benchmarks.scenarios import SCENARIOS, scenario
 from tm_bandit.policies import ArmStats, Uniform
 from tm_bandit.policies.base import lowest
 from tm_bandit.selection.sampling import stable_seed
-from tm_bandit.simulation import Contestant, Scenario, average_regret, mean_and_error, optimal_pick_ratio, run_trial
+from tm_bandit.simulation import (
+    Contestant,
+    Scenario,
+    average_regret,
+    mean_and_error,
+    optimal_pick_ratio,
+    run_trial,
+    settles_after,
+)
 from tm_bandit.simulation.trials import Trial
 
 BATCH = 5
@@ -349,46 +357,27 @@ def main(full: bool, out: Path, only: Iterable[str] | None = None, render_only: 
         journal.unlink(missing_ok=True)
 
 
-def identification(entries: Sequence[dict[str, Any]], contestant: str, right: set[str], since: int = 0) -> int | None:
+def identification(entries: Sequence[dict[str, Any]], contestant: str, right: Set[str], since: int = 0) -> int | None:
     """Return after how many samples a contestant's recommendation is right in nine of ten trials, and stays so.
 
     Args:
         entries: the trials.
         contestant: its name.
         right: the arms that may be recommended.
-        since: pull after which samples are counted, see :func:`last_join`.
+        since: pull after which samples are counted.
     """
-    curves = [_right_pulls(entry, contestant, right) for entry in entries if contestant in entry["contestants"]]
-    answer = None
-    for pull in reversed(range(since, min(map(len, curves), default=0))):
-        if statistics.fmean(float(curve[pull]) for curve in curves) < 0.9:
-            break
-        answer = (pull + 1 - since) * BATCH
-    return answer
+    flags = [_right_pulls(entry, contestant, right) for entry in entries if contestant in entry["contestants"]]
+    pulls = settles_after(flags, since=since)
+    return None if pulls is None else pulls * BATCH
 
 
-def _right_pulls(entry: dict[str, Any], contestant: str, right: set[str]) -> list[bool]:
+def _right_pulls(entry: dict[str, Any], contestant: str, right: Set[str]) -> list[bool]:
     """Return whether the recommendation was right after each pull."""
     changes = [*entry["contestants"][contestant]["best"], [entry["pulls"] + 1, None]]
     flags: list[bool] = []
     for (start, name), (end, _) in itertools.pairwise(changes):
         flags += [name in right] * (end - start)
     return flags
-
-
-def last_join(name: str) -> int:
-    """Return the pull after which all arms of a scenario are there: nobody can name the best one before."""
-    arms = scenario(name)
-    assert arms is not None
-    return max(arms.joins.values(), default=0)
-
-
-def acceptable(name: str, tolerance: float = 0.02) -> set[str]:
-    """Return the arms whose score is within a fraction of the best one."""
-    arms = scenario(name)
-    assert arms is not None
-    best = (max if arms.higher_is_better else min)(arm.score for arm in arms.arms)
-    return {arm.name for arm in arms.arms if arms.gap(arm.name) <= tolerance * best}
 
 
 def final(entries: Sequence[dict[str, Any]], contestant: str, key: str) -> tuple[float, float]:

@@ -115,6 +115,20 @@ def test_nothing_is_said_of_a_best_arm_that_has_not_joined():
     assert "| new arm every 200 |" in text.split("Samples until")[0]
     assert "new arm" not in text.split("Samples until")[1]
     assert "Median" not in text
+    assert "Where arms join" not in text
+
+
+def test_samples_of_arms_that_join_are_counted_from_the_last():
+    plan = replace(PLAN, pulls=830, contestants=("default", "identify", "uniform, plain"))
+    steady = {"best": [[1, "FD 20"], [801, "FD 12"], [804, "FD 10"]], "regret": [0.0], "ratio": 0.5}
+    late = {**steady, "best": [[1, "FD 20"], [813, "FD 10"]]}
+    rows = {"default": steady, "identify": steady, "authors' UCB": late, "uniform, plain": late}
+    rows |= dict.fromkeys(selection.RIVALS, late)
+    entry = {"scenario": "newcomers", "title": "new arm every 200", "pulls": 830, "contestants": rows}
+    text = render({**collect([]), "regret_task": [entry], "plan": asdict(plan)}).split("Samples until")[1]
+    assert "| new arm every 200 | 1 | 20 | 20 | 65 | 3.2 |" in text
+    assert "Where arms join" in text
+    assert "Median over the scenarios: 3.25 times fewer.\n" in text
 
 
 def test_identification_counts_from_where_nine_of_ten_are_right_and_stay_so():
@@ -127,6 +141,4 @@ def test_identification_counts_from_where_nine_of_ten_are_right_and_stay_so():
     assert identification([*steady[:8], late, late], "x", {"a"}) == 7 * 5
     assert identification([entry([1, "b"])], "x", {"a"}) is None
     assert identification([entry([1, "b"], [7, "a"])], "x", {"a"}, since=4) == 3 * 5
-    assert selection.last_join("newcomers") == 800
-    assert selection.last_join("demo") == 0
     assert collect([])["regret_task"] == []

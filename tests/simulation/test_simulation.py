@@ -152,6 +152,17 @@ def test_identification_is_the_first_moment_from_which_on_it_is_right():
     assert samples_to_identify(scenario(), [trial(right)] * 9 + [trial(late)]) == 5
     assert samples_to_identify(scenario(), [trial(["m1"] * 3 + ["m2"])]) is None
     assert samples_to_identify(scenario(), [trial(["m2"] * 4)], tolerance=1.0) == 5
+    joined = scenario(joins={"m1": 2})
+    assert samples_to_identify(joined, [trial(right)]) == 5
+    assert samples_to_identify(joined, [trial(["m2", "m2", "m2", "m1"])]) == 10
+    assert samples_to_identify(scenario(joins={"m1": 4}), [trial(right)]) is None
+
+
+def test_acceptable_arms_are_within_a_fraction_of_the_best():
+    assert scenario().acceptable() == {"m1"}
+    assert scenario().acceptable(1.0) == {"m1", "m2"}
+    assert scenario(higher_is_better=True).acceptable(0.4) == {"m3", "m2"}
+    assert (scenario().last_join, scenario(joins={"m1": 20, "m2": 7}).last_join) == (0, 20)
 
 
 def test_mean_and_error():

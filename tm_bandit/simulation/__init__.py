@@ -19,6 +19,7 @@ from tm_bandit.simulation.trials import (
     optimal_pick_ratio,
     run_trial,
     samples_to_identify,
+    settles_after,
 )
 
 __all__ = [
@@ -38,4 +39,5 @@ __all__ = [
     "probability_arm",
     "run_trial",
     "samples_to_identify",
+    "settles_after",
 ]

@@ -42,6 +42,16 @@ class Scenario:
             raise InputError(f"Expected one of the arms {list(scores)}, but got {arm!r}.")
         return max(scores.values()) - scores[arm] if self.higher_is_better else scores[arm] - min(scores.values())
 
+    def acceptable(self, tolerance: float = 0.02) -> frozenset[str]:
+        """Return the arms whose score is within a fraction ``tolerance`` of the best one."""
+        best = (max if self.higher_is_better else min)(arm.score for arm in self.arms)
+        return frozenset(arm.name for arm in self.arms if self.gap(arm.name) <= tolerance * abs(best))
+
+    @property
+    def last_join(self) -> int:
+        """The pull after which all arms are there: nobody can name the best one before."""
+        return max(self.joins.values(), default=0)
+
 
 @dataclass(frozen=True)
 class Contestant:
@@ -143,10 +153,32 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
     return statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
 
 
+def settles_after(right: Sequence[Sequence[bool]], *, since: int = 0, probability: float = 0.9) -> int | None:
+    """Return after how many pulls a recommendation is right often enough, and stays so; else ``None``.
+
+    Args:
+        right: for each trial, whether the recommendation was right after each pull.
+        since: pulls that are passed over; the answer is counted from there.
+        probability: share of the trials that must be right.
+
+    Example:
+        >>> settles_after([[True, False, True, True], [True, True, True, True]])
+        3
+    """
+    answer = None
+    for pull in reversed(range(since, min(map(len, right), default=0))):
+        if statistics.fmean(float(flags[pull]) for flags in right) < probability:
+            break
+        answer = pull + 1 - since
+    return answer
+
+
 def samples_to_identify(
     scenario: Scenario, trials: Sequence[Trial], *, tolerance: float = 0.02, probability: float = 0.9
 ) -> int | None:
     """Return after how many samples the recommendation is good enough often enough, and stays so; else ``None``.
+
+    Where arms join, samples are counted from the moment at which the last one does.
 
     Args:
         scenario: the arms.
@@ -154,17 +186,13 @@ def samples_to_identify(
         tolerance: a recommended arm counts as right if its score is within this fraction of the best score.
         probability: share of the trials that must be right.
     """
-    best = max(a.score for a in scenario.arms) if scenario.higher_is_better else min(a.score for a in scenario.arms)
-    right = {arm.name for arm in scenario.arms if scenario.gap(arm.name) <= tolerance * best}
-    columns = [trial.result.history for trial in trials]
-    length = min(len(column["best"]) for column in columns)
-    answer: int | None = None
-    for i in reversed(range(length)):
-        share = statistics.fmean(float(column["best"][i] in right) for column in columns)
-        if share < probability:
-            break
-        answer = int(columns[0]["samples"][i])
-    return answer
+    good, since = scenario.acceptable(tolerance), scenario.last_join
+    right = [[best in good for best in trial.result.history["best"]] for trial in trials]
+    pulls = settles_after(right, since=since, probability=probability)
+    if pulls is None:
+        return None
+    samples = [0, *trials[0].result.history["samples"]]
+    return int(samples[since + pulls] - samples[since])
 
 
 def compare(
