@@ -95,7 +95,7 @@ def demo() -> Scenario:
     ref_mean, ref_covariance = torch.from_numpy(draw(DIM)), covariance()
     means = torch.from_numpy(draw(3, DIM))
     arms = [gaussian_arm(f"model {i}", means[i], covariance(), ref_mean, ref_covariance) for i in range(3)]
-    return Scenario("demo", arms, fid_metric(ref_mean, ref_covariance))
+    return Scenario("authors' demo", arms, fid_metric(ref_mean, ref_covariance))
 
 
 def close() -> Scenario:
@@ -129,7 +129,7 @@ def graded() -> Scenario:
 def paper_scale(dataset: str) -> Scenario:
     """Five Gaussians of the size of the paper's DINOv2 experiments."""
     variances, arms = paper_scale_arms(dataset)
-    return Scenario(f"DINOv2 {dataset}", arms, fid_metric(torch.zeros_like(variances), torch.diag(variances)))
+    return Scenario(f"DINOv2-sized {dataset}", arms, fid_metric(torch.zeros_like(variances), torch.diag(variances)))
 
 
 def newcomers() -> Scenario:

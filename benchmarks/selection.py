@@ -185,20 +185,21 @@ def _digest(trial: Trial) -> dict[str, Any]:
 
 def stop_task(name: str, block: int, plan: Plan) -> list[dict[str, Any]] | None:
     """Run both stop rules several times; each run pairs the arms' independent paths anew."""
-    arms = shuffled(scenario(name), block)
+    seed = plan.first_seed + block
+    arms = shuffled(scenario(name), seed)
     if arms is None:
         return None
     how = {"batch_size": STOP_BATCH, "refresh": 0.1, "always": False}
     count = plan.large_paths if name in LARGE else plan.paths
     paths = [
-        [Stream(arms, arm, i, "witness", stable_seed("path", block, p), **how) for p in range(count)]
+        [Stream(arms, arm, i, "witness", stable_seed("path", seed, p), **how) for p in range(count)]
         for i, arm in enumerate(arms.arms)
     ]
-    return [_stop_runs(name, arms, paths, stop, block, plan) for stop in ("certified", "likely")]
+    return [_stop_runs(name, arms, paths, stop, seed, plan) for stop in ("certified", "likely")]
 
 
-def _stop_runs(name: str, arms, paths, stop: str, block: int, plan: Plan) -> dict[str, Any]:
-    shuffle = torch.Generator().manual_seed(block)
+def _stop_runs(name: str, arms, paths, stop: str, seed: int, plan: Plan) -> dict[str, Any]:
+    shuffle = torch.Generator().manual_seed(seed)
     wrong, samples, uniform = 0, [], []
     contestant = Contestant(stop, options={"stop": stop, "refresh": 0.1})
     budget = plan.slow_stop_budget if name in SLOW_TO_STOP else plan.stop_budget

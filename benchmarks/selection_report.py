@@ -48,14 +48,19 @@ def render(results: Mapping[str, Any]) -> str:
 
 def _setting(plan: Mapping[str, Any]) -> str:
     return (
-        f"Batch {BATCH}, {plan['pulls']} pulls ({plan['large_pulls']} above 256 dimensions, where the plug-in estimate "
+        f"Batch {BATCH}, {plan['pulls']} pulls ({plan['large_pulls']} above 256 dimensions; there the plug-in estimate "
         f"of the baselines is held until an arm's sample count has grown by {plan['large_refresh']:.0%}). The rows say "
         "how many trials they have, each with the arms in another order unless arms join. The constants of the default "
         "policy and of the recommendation were chosen on these same scenarios, some hundred variants being tried, but "
         f"with other seeds: here they begin at {plan['first_seed']}. Regret is in the metric's unit; ± is one standard "
-        "error over the trials. All start with two batches per arm, the selector's default for this batch size, and "
-        "the last column compares those that do. Greedy from one batch is not among them: it shows what the second "
-        "batch costs where the first tells all."
+        "error over the trials. All start with two batches per arm, the selector's default for this batch size "
+        "(uniform evaluation with one, which is the same), and the last column compares those that do. Greedy from one "
+        "batch is not among them: it shows what the second batch costs where the first tells all.\n\n"
+        "All arms but those of the rows with 'real' are simulated. 'authors' demo' has the three Gaussians of the "
+        "authors' script. 'DINOv2-sized' arms are Gaussians in 1,024 dimensions with the published norms and distances "
+        "of DINOv2 features, not such features. The real ones are CIFAR-10 images with graded corruption, as "
+        "EfficientNet-Lite0 sees them; they are not part of the repository (`TM_BANDIT_DATA` names their folder), and "
+        "without them these rows are missing."
     )
 
 
@@ -145,8 +150,8 @@ def _stopping(entries: Sequence[Mapping[str, Any]]) -> str:
         "## Stopping early",
         "",
         f"delta = 0.05, batch {STOP_BATCH}. The runs pair independent paths of the arms anew, as many per arm as the "
-        "table says (their seeds begin at 0), so an error rate of 0 means rare, not never. Wrong is a share of all "
-        "runs: a run that has not stopped by its budget names no winner.",
+        "table says, so an error rate of 0 means rare, not never. Wrong is a share of all runs: a run that has not "
+        "stopped by its budget names no winner.",
         "",
         "| scenario | rule | budget | runs | paths per arm | stopped | wrong | median samples | uniform would take |",
         "|---|---|---|---|---|---|---|---|---|",

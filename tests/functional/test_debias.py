@@ -8,7 +8,6 @@ import torch
 from tm_bandit.functional import bias_curve, debiased_log_is, expected_root_trace
 from tm_bandit.functional.debias import (
     RootTrace,
-    entropy_noise,
     merge_biases,
     second_order_noise,
     slope_ratio,
@@ -160,25 +159,6 @@ class TestLogInceptionScore:
             plain.append(float(torch.special.entr(probs.mean(0)).sum()) - entropy - truth)
             better.append(debiased_log_is(prob, num, entropy, math.log(100)) - truth)
         assert torch.tensor(better).square().mean().sqrt() < 0.5 * torch.tensor(plain).square().mean().sqrt()
-
-    def test_the_noise_of_the_marginal(self):
-        """One-hot answers of equal classes: no first-order noise. Spread and bias over 2,000 runs, good to 2 %.
-
-        The spread is that of the plain entropy; the pairs of a fold with itself, a tenth of its variance, do not count.
-        """
-        generator = torch.Generator().manual_seed(1)
-        found, entropies = [], []
-        for _ in range(2000):
-            probs = torch.eye(20, dtype=torch.float64)[torch.randint(20, (1000,), generator=generator)]
-            prob, num, _ = self.folds(probs)
-            found.append(entropy_noise(prob, num))
-            entropies.append(float(torch.special.entr(probs.mean(0)).sum()))
-        runs = torch.tensor(entropies)
-        bias = math.log(20) - float(runs.mean())
-        expected = math.sqrt(0.9 * float(runs.var()) + 2 / 90 * bias**2)
-        assert torch.tensor(found).square().mean().sqrt() == pytest.approx(expected, rel=0.05)
-        assert entropy_noise(torch.ones(10, 4), torch.full((10,), 4.0)) == 0.0  # all samples alike
-        assert entropy_noise(torch.eye(2)[:1], torch.ones(1)) == 0.0
 
     def test_it_stays_between_plug_in_and_witness(self):
         probs = torch.eye(5, dtype=torch.float64).repeat(4, 1)

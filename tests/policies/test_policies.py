@@ -241,3 +241,10 @@ class TestHalving:
         assert other.choose(arms, RNG) == policy.choose(arms, RNG)
         assert other.state_dict() == policy.state_dict()
         assert "samples per arm" in other.describe()
+
+
+@pytest.mark.parametrize(("factor", "sizes"), [(1.2, [4, 3, 2]), (1.5, [4, 3, 2]), (2.0, [4, 2]), (3.0, [4, 2])])
+def test_every_rung_of_halving_loses_an_arm(factor, sizes):
+    policy = SuccessiveHalving(factor)
+    policy.prepare(num_arms=4, budget=1200, batch_size=5)
+    assert [rung.arms for rung in policy.rungs] == sizes

@@ -154,6 +154,26 @@ class TestRecommendation:
         verdict = judge(arms, drawn_since={}, traces={one.name: {100: one} for one in arms}, delta=0.05)
         assert (verdict.best, verdict.level, verdict.tied) == ("a", "tie", ("b",))
 
+    def test_the_choice_of_a_policy_is_no_tie_with_a_clearly_better_arm(self):
+        arms = [arm("a", 100, w=1.0, value=9.0, se=0.01, err=0.01), arm("b", 100, w=1.0, value=1.3, se=0.01, err=0.01)]
+        traces = {one.name: {100: one} for one in arms}
+        verdict = judge(arms, drawn_since={}, traces=traces, delta=0.05, preferred="a")
+        assert (verdict.best, verdict.level, verdict.tied) == ("a", "open", ())
+
+    def test_an_arm_that_was_left_alone_can_be_tied(self):
+        arms = [arm("a", 900, value=1.0), arm("b", 105, value=1.1), arm("c", 10, value=1.1)]
+        verdict = judge(arms, drawn_since=dict.fromkeys("abc", 900), traces={}, delta=0.05)
+        assert (verdict.best, verdict.level, verdict.tied) == ("a", "tie", ("b",))
+
+    @pytest.mark.parametrize("se", [0.0, 1e-12])
+    def test_an_arm_without_noise_does_not_change_what_is_believed_of_the_others(self, se):
+        arms = [arm("a", w=1.0, value=1.6, se=0.5), arm("b", w=1.2, value=1.5, se=0.5)]
+        for others in (arms, [*arms, arm("constant", w=50.0, value=50.0, se=se)]):
+            traces = {one.name: {one.num_samples: one} for one in others}
+            assert trust_in_looseness(others, traces) == 0.0
+            assert recommend(others, {}, traces) == "a"
+        assert trust_in_looseness([arm("a", se=se, w=1.0, value=2.0), arms[0]], {}) == 1.0
+
     @pytest.mark.parametrize("broken", [{"se": math.inf}, {"w": math.inf}, {"w": math.nan, "value": math.nan}])
     def test_looseness_is_believed_where_too_little_is_known(self, broken):
         arms = [arm(name, w=1.0, value=value) for name, value in (("a", 1.3), ("b", 1.2), ("c", 1.5))]
@@ -197,23 +217,56 @@ class TestRecommendation:
 
 
 class TestUniformCost:
+    def cost(self, arms, verdict, traces, **kwargs):
+        return uniform_cost(arms, verdict, traces, delta=0.05, **kwargs)
+
     def test_certified_cost_is_read_off_the_traces(self):
         # The leader's upper end meets the rival's last lower end (2.0 at n = 50) when the leader has 200 samples.
         mine = {n: arm("a", n, low=0.0, high=1.0 + 150 / n) for n in (50, 100, 200, 400)}
         theirs = {n: arm("b", n, low=2.0 - 10 / n, high=9.0) for n in (20, 50)}
-        arms = [mine[400], theirs[50]]
+        arms, traces = [mine[400], theirs[50]], {"a": mine, "b": theirs}
         verdict = Verdict("a", "won", frozenset("b"), frozenset("b"))
-        assert uniform_cost(arms, "a", verdict, {"a": mine, "b": theirs}) == 2 * 200
+        assert self.cost(arms, verdict, traces) == 2 * 200
+        assert self.cost(arms, verdict, traces, epsilon=0.8) == 2 * 100
 
-    def test_likely_cost_is_the_count_of_the_comparison(self):
-        mine, theirs = {50: arm("a", 50), 100: arm("a", 100)}, {50: arm("b", 50)}
+    def test_a_rival_may_be_out_because_of_another_than_the_best(self):
+        traces = {
+            "a": {n: arm("a", n, low=0.0, high=2.0) for n in (50, 400)},
+            "b": {n: arm("b", n, low=0.0, high=9.0) for n in (50, 400)},
+            "c": {50: arm("c", 50, low=3.0, high=9.0)},
+        }
+        arms = [traces["a"][400], traces["b"][400], traces["c"][50]]
+        verdict = Verdict("b", "won", frozenset("ac"), frozenset("ac"))
+        assert self.cost(arms, verdict, traces) == 3 * 400  # a is out for reasons that its trace does not have
+        assert self.cost(arms[1:], Verdict("b", "won", frozenset("c"), frozenset("c")), traces) == 2 * 400
+        three = {**traces, "b": {n: arm("b", n, low=0.0, high=2.5) for n in (50, 400)}}
+        assert self.cost(arms[1:], Verdict("b", "won", frozenset("c"), frozenset("c")), three) == 2 * 50
+
+    def test_likely_cost_is_the_count_from_which_on_the_comparison_holds(self):
+        def trace(name, *values):
+            return {n: arm(name, n, w=value, p=value) for n, value in zip((50, 100, 200, 400), values, strict=True)}
+
+        mine, theirs = trace("a", 1.0, 1.0, 1.0, 1.0), trace("b", 9.0, 1.0, 9.0, 9.0)
         verdict = Verdict("a", "likely", frozenset(), frozenset("b"))
-        assert uniform_cost([arm("a", 100), arm("b", 60)], "a", verdict, {"a": mine, "b": theirs}) == 100
+        assert self.cost([mine[400], theirs[400]], verdict, {"a": mine, "b": theirs}) == 2 * 200
+        # Never by the numbers that were kept: as many as the arm with most has.
+        assert self.cost([arm("a", 500), theirs[400]], verdict, {"a": mine, "b": mine}) == 2 * 500
 
     def test_undecided_cost_is_the_leaders_precision_for_all(self):
         arms = [arm("a", 300), arm("b", 20), arm("c", 10)]
-        assert uniform_cost(arms, "a", Verdict("a", "open"), {}) == 900
-        assert uniform_cost(arms, None, Verdict(None, "open"), {}) == 0
+        assert self.cost(arms, Verdict("a", "open"), {}) == 900
+        assert self.cost(arms, Verdict(None, "open"), {}) == 0
+
+    def test_it_is_what_a_uniform_run_with_the_same_rule_costs(self):
+        samplers = {"a": gaussian(0.0), "b": gaussian(0.8), "c": gaussian(1.2)}
+        for stop, epsilon in (("certified", 0.0), ("certified", 0.5), ("likely", 0.0)):
+            race = run(samplers, policy="uniform", stop=stop, epsilon=epsilon)
+            whole = run(samplers, policy="uniform", epsilon=epsilon)
+            assert race.stopped_by == "stop"
+            needed = 3 * max(race.num_samples.values())
+            assert race.uniform_cost == pytest.approx(needed, rel=0.1)
+            if stop == "certified":
+                assert whole.uniform_cost == pytest.approx(needed, rel=0.1)
 
 
 class TestStopping:

@@ -217,7 +217,7 @@ def debiased_log_is(fold_prob: Tensor, fold_num: Tensor, mean_entropy: float, wi
 
     The mean of two corrections of the plug-in, clipped to what is between the plug-in and the witness mean: the
     jackknife that leaves out one fold in turn, and the midpoint between the plug-in and the cross-fitted
-    :math:`\mathrm{KL}` to the other folds' marginal, whose biases have opposite signs.
+    :math:`\mathrm{KL}` to the other folds' marginal, whose biases have opposite signs. Nor is it above :math:`\log C`.
 
     Args:
         fold_prob: sum of the class probabilities per fold, ``(K, C)``.
@@ -235,7 +235,7 @@ def debiased_log_is(fold_prob: Tensor, fold_num: Tensor, mean_entropy: float, wi
     folds, total, count = len(num), prob.sum(0), float(num.sum())
     marginal_entropy = float(entropy(total / count))
     plug_in = max(marginal_entropy - mean_entropy, 0.0)
-    highest = max(witness_mean, plug_in)
+    highest = max(min(witness_mean, math.log(prob.shape[1])), plug_in)
     if folds < 2:
         return plug_in
     others = (total - prob).clamp_min(0) / (count - num)[:, None]
@@ -244,39 +244,3 @@ def debiased_log_is(fold_prob: Tensor, fold_num: Tensor, mean_entropy: float, wi
     crossed = float(crossfit_mean(prob, num, torch.tensor(count * mean_entropy), others.clamp_min(1e-300)))
     midpoint = min((plug_in + crossed) / 2, highest)
     return min(max((jackknife + midpoint) / 2, plug_in), highest)
-
-
-def entropy_noise(fold_prob: Tensor, fold_num: Tensor) -> float:
-    r"""Size of what is of second order in the noise of the entropy of the mean class probabilities.
-
-    To second order the error :math:`\delta` of the mean :math:`\bar p` changes its entropy by
-    :math:`-\frac12 \sum_c \delta_c^2 / \bar p_c = -\frac12 \sum_{kl} G_{kl}`, a sum over pairs of folds. A
-    jackknife over the folds takes out the pairs of a fold with itself; the others make its noise,
-
-    .. math:: \frac{K}{K - 1} \Bigl(\frac12 \sum_{k \ne l} G_{kl}^2\Bigr)^{1/2},
-
-    where the factor makes up for what centring at :math:`\bar p` takes away. The mean of these :math:`G_{kl}` is not
-    taken out. It comes from the bias :math:`b` and adds :math:`2 b^2 / (K (K - 1))` to the variance, an allowance for
-    what is left of the bias: with ten folds 15 % of it, which is more than the noise itself if there are some hundred
-    classes.
-
-    Args:
-        fold_prob: sum of the class probabilities per fold, ``(K, C)``.
-        fold_num: number of samples per fold, ``(K,)``.
-
-    Example:
-        >>> prob = torch.tensor([[3.0, 1.0], [2.0, 2.0], [1.0, 3.0], [2.0, 2.0]])
-        >>> round(entropy_noise(prob, torch.full((4,), 4.0)), 4)
-        0.0208
-    """
-    used = fold_num > 0
-    prob, num = fold_prob[used].double(), fold_num[used].double()
-    folds, count = len(num), num.sum()
-    if folds < 2:
-        return 0.0
-    mean = prob.sum(0) / count
-    error = (prob - num[:, None] * mean) / count
-    # A class that nobody has seen adds nothing.
-    gram = (error / mean.clamp_min(1e-300)) @ error.T
-    pairs = float(gram.square().sum() - gram.diagonal().square().sum())
-    return folds / (folds - 1) * math.sqrt(max(0.5 * pairs, 0.0))

@@ -96,11 +96,12 @@ class SuccessiveHalving(Policy):
     r"""Give all arms the same number of samples, keep the better half, and repeat (Karnin et al., 2013).
 
     Arms are compared only at equal :math:`n`, so the bias of the plug-in estimate, which falls with :math:`n`, cannot
-    fool it. The budget is divided evenly over the :math:`\lceil \log_\eta G \rceil` rungs. An arm that joins later
-    first catches up with the current rung; samples that are left at the end go to the last survivor.
+    fool it. The budget is divided evenly over the rungs, :math:`\lceil \log_2 G \rceil` of them if arms are halved. An
+    arm that joins later first catches up with the current rung; samples that are left at the end go to the last
+    survivor.
 
     Args:
-        reduction_factor: :math:`\eta`; each rung keeps one arm in ``reduction_factor``, rounded up.
+        reduction_factor: each rung keeps one arm in ``reduction_factor``, rounded up, and at least one arm goes.
         rank_by: the field of :class:`~tm_bandit.policies.ArmStats` that is compared at the end of a rung.
 
     Raises:
@@ -131,7 +132,8 @@ class SuccessiveHalving(Policy):
         """Plan the rungs."""
         sizes = [num_arms]
         while sizes[-1] > 1:
-            sizes.append(math.ceil(sizes[-1] / self.reduction_factor) if sizes[-1] > 2 else 1)
+            # With a small factor rounding up would keep all of them for ever.
+            sizes.append(max(1, min(sizes[-1] - 1, math.ceil(sizes[-1] / self.reduction_factor))))
         sizes = sizes[:-1] or [1]
         self.rungs, total = [], 0
         for size in sizes:

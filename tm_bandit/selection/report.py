@@ -109,7 +109,11 @@ def build_result(
         retired={arm.name: arm.retired for arm in arms if arm.retired is not None},
         history=history.columns(),
         uniform_cost=uniform_cost(
-            [numbers[arm.name] for arm in judged], verdict.best, verdict, {arm.name: arm.trace for arm in judged}
+            [numbers[arm.name] for arm in judged],
+            verdict,
+            {arm.name: arm.trace for arm in judged},
+            delta=selector.delta,
+            epsilon=selector.epsilon,
         ),
         budget=selector.budget,
         seed=selector.seed,

@@ -33,7 +33,7 @@ class ModelSelector:
     updated. Seeds derive from ``(seed, arm, draw)``, so an arm's samples do not depend on the other arms.
 
     The intervals of all arms hold together: with :math:`G` arms at the start each gets :math:`\delta / (G + 1)`, and
-    the :math:`k`-th arm that joins later :math:`\delta / (k (k + 1))`, which sums to at most :math:`\delta`.
+    one that joins later as the :math:`k`-th of all :math:`\delta / (k (k + 1))`, which sums to at most :math:`\delta`.
 
     With ``policy="ucb"`` and a ``stop`` rule other than the budget, samples go where the rule needs them: to the leader
     and its closest rival (``"certified"``), or evenly to all arms that are not ruled out (``"likely"``).
@@ -155,6 +155,11 @@ class ModelSelector:
     def spent(self) -> int:
         """Samples drawn so far."""
         return sum(arm.stats.num_samples for arm in self._arms.values())
+
+    @property
+    def delta(self) -> float:
+        """Failure probability of all arms together."""
+        return float(getattr(self.metric, "delta", 0.05))
 
     @property
     def best(self) -> str | None:
@@ -455,9 +460,10 @@ class ModelSelector:
         settled = all(arm.num_samples >= self.burn_in for arm in stats)
         verdict = judge(
             stats,
-            drawn_since={arm.name: self._drawn_since(arm) for arm in arms},
+            # A held arm cannot catch up; it is compared by what there is.
+            drawn_since={arm.name: 0 if arm.held else self._drawn_since(arm) for arm in arms},
             traces={arm.name: arm.trace for arm in arms},
-            delta=float(getattr(self.metric, "delta", 0.05)),
+            delta=self.delta,
             epsilon=self.epsilon,
             preferred=self.policy.recommend(stats) if stats and settled and self._prepared else None,
             certifies=certifies(self.metric),

@@ -14,6 +14,7 @@ Three levels of certainty, from strong to weak:
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -26,6 +27,8 @@ Status = Literal["won", "likely", "tie", "target_met", "budget_exhausted", "unfi
 FEWEST = 50
 #: Below about this many samples what the witness misses is noisier than the standard error of its mean says.
 _EARLY = 30
+#: An arm whose standard error is smaller than the median of the arms by this factor has no noise at all.
+_NO_NOISE = 1e-6
 
 #: An arm's numbers at growing sample counts that are the same for all arms: ``{num_samples: numbers}``, ascending.
 Trace = dict[int, ArmStats]
@@ -40,7 +43,7 @@ class Verdict:
         level: ``"won"``, ``"likely"``, ``"tie"`` or ``"open"`` (too little is known).
         certified_out: rivals that are certainly worse.
         likely_out: rivals that are likely worse (those that are certainly worse included).
-        tied: arms that cannot be told from the best one.
+        tied: arms with more than next to no samples that cannot be told from the best one.
     """
 
     best: str | None
@@ -111,8 +114,9 @@ def trust_in_looseness(arms: Sequence[ArmStats], traces: Mapping[str, Trace]) ->
         Q = \sum_g \frac{(D_g - W_g - m)^2}{s_{W,g}^2},
 
     :math:`m` being the mean of :math:`D - W` with weights :math:`1 / s_W^2`. (The :math:`I^2` of meta-analysis has
-    :math:`G - 1` there; one degree less, because a single arm that differs among many alike is worth believing.) Each
-    arm is measured by its own error, so that a bad and noisy one does not hide what tells the good ones apart.
+    :math:`G - 1` there; one degree less from three arms on, because a single arm that differs among many alike is worth
+    believing.) Each arm is measured by its own error, so a bad and noisy one hardly hides what tells the good ones
+    apart; sixteen of them do, as each adds its noise to what is expected.
 
     The standard error of :math:`W` stands in for that of :math:`D - W`, which is not known: it can be several times too
     large (many samples, Inception Score) or too small (few dimensions, few samples :math:`n`). So this is a rule of
@@ -139,11 +143,15 @@ def trust_in_looseness(arms: Sequence[ArmStats], traces: Mapping[str, Trace]) ->
         return 1.0
     n = max(common)
     known = [traces[arm.name][n] for arm in arms]
-    gaps = [central(arm) - arm.witness for arm in known]
-    errors = [arm.stderr for arm in known]
-    # Too little is known of some arm, or there is no noise.
-    if not all(math.isfinite(gap) for gap in gaps) or not all(0.0 < error < math.inf for error in errors):
+    if not all(math.isfinite(central(arm) - arm.witness) and 0.0 <= arm.stderr < math.inf for arm in known):
+        # Too little is known of some arm.
         return 1.0
+    # The scores of a generator that always makes the same differ by rounding; it says nothing about noise.
+    floor = _NO_NOISE * statistics.median(arm.stderr for arm in known)
+    known = [arm for arm in known if arm.stderr > floor]
+    if len(known) < 2:
+        return 1.0
+    gaps, errors = [central(arm) - arm.witness for arm in known], [arm.stderr for arm in known]
     least = min(errors)
     weights = [(least / error) ** 2 for error in errors]
     mean = sum(weight * gap for weight, gap in zip(weights, gaps, strict=True)) / sum(weights)
@@ -246,7 +254,8 @@ def judge(
         winner = next(arm.name for arm in arms if arm.name not in out)
         return Verdict(winner, "won", out, out)
     standing = [arm for arm in arms if arm.name not in out]
-    best = preferred if preferred in {arm.name for arm in standing} else recommend(standing, drawn_since, traces)
+    own = preferred not in {arm.name for arm in standing}
+    best = recommend(standing, drawn_since, traces) if own else preferred
     leader = next(arm for arm in standing if arm.name == best)
     weak = set(out)
     for rival in standing:
@@ -255,53 +264,72 @@ def judge(
             weak.add(rival.name)
     if len(weak) == len(arms) - 1:
         return Verdict(best, "likely", out, frozenset(weak))
-    fair = {arm.name for arm in contenders(standing, drawn_since)}
-    rest = [arm for arm in standing if arm is not leader and arm.name not in weak]
-    tied = tuple(arm.name for arm in rest if arm.name in fair and _alike(arm, leader, epsilon))
+    least = min(FEWEST, leader.num_samples)
+    rest = [arm for arm in standing if arm is not leader and arm.name not in weak and arm.num_samples >= least]
+    tied = tuple(arm.name for arm in rest if _alike(arm, leader, epsilon, by_witness=own))
     return Verdict(best, "tie" if tied else "open", out, frozenset(weak), tied)
 
 
-def _alike(rival: ArmStats, leader: ArmStats, epsilon: float) -> bool:
+def _alike(rival: ArmStats, leader: ArmStats, epsilon: float, *, by_witness: bool) -> bool:
     error = math.hypot(rival.debiased_stderr, leader.debiased_stderr)
-    # An infinite error is ignorance, not likeness. A rival whose debiased loss is even smaller than the leader's, which
-    # leads by its witness then, cannot be told from it either.
-    return math.isfinite(error) and central(rival) - central(leader) <= max(epsilon, 2.0 * error)
+    difference = central(rival) - central(leader)
+    # An infinite error is ignorance, not likeness. A rival whose debiased loss is even smaller than that of a leader by
+    # its witness cannot be told from it either.
+    return math.isfinite(error) and (difference if by_witness else abs(difference)) <= max(epsilon, 2.0 * error)
 
 
-def uniform_cost(arms: Sequence[ArmStats], best: str | None, verdict: Verdict, traces: Mapping[str, Trace]) -> int:
+def uniform_cost(
+    arms: Sequence[ArmStats], verdict: Verdict, traces: Mapping[str, Trace], *, delta: float, epsilon: float = 0.0
+) -> int:
     """Return how many samples it would have cost to be as sure with the same number of samples from every arm.
 
-    For each rival that is out, the arms' own traces are searched for the first common sample count at which the rival
-    would have been out too (beyond the rival's last count its last bound is taken, so the answer is never too small
-    for lack of data). All arms need the largest of these counts. Where no rival is out the certainty is that of the
-    recommended arm's own interval, which uniform evaluation reaches with as many samples from each arm.
+    For each rival that is out, the arms' own traces are searched for the first common sample count at which it would
+    have been out too: for good, if it is likely worse. (Beyond an arm's last count its last bound is taken, so the
+    answer is never too small for lack of data.) All arms need the largest of these counts. Where some rival is not out
+    the certainty is that of the recommended arm's own interval, which uniform evaluation reaches with as many samples
+    from each arm.
 
     Args:
         arms: the active arms.
-        best: the recommended arm.
-        verdict: what was said about the arms.
+        verdict: what was said about them.
         traces: see :func:`at_equal_n`.
+        delta: failure probability of all arms together.
+        epsilon: differences up to this do not matter.
     """
-    if best is None:
+    if verdict.best is None:
         return 0
-    leader = next(arm for arm in arms if arm.name == best)
-    needed = leader.num_samples if len(verdict.likely_out) < len(arms) - 1 else 0
+    leader = next(arm for arm in arms if arm.name == verdict.best)
+    decided = len(verdict.likely_out) == len(arms) - 1
+    certified = _first_certified(arms, traces, epsilon)
+    needed = [0 if decided else leader.num_samples]
     for rival in arms:
-        if rival.name in verdict.likely_out:
-            needed = max(needed, _first_count(rival, leader, rival.name in verdict.certified_out, traces))
-    return needed * len(arms)
+        if rival.name in verdict.certified_out:
+            count = certified.get(rival.name)
+        elif rival.name in verdict.likely_out:
+            count = _first_likely(traces[rival.name], traces[leader.name], len(arms), delta, epsilon)
+        else:
+            continue
+        needed.append(max(rival.num_samples, leader.num_samples) if count is None else count)
+    return max(needed) * len(arms)
 
 
-def _first_count(rival: ArmStats, leader: ArmStats, certified: bool, traces: Mapping[str, Trace]) -> int:
-    theirs, mine = traces.get(rival.name, {}), traces.get(leader.name, {})
-    most = max(rival.num_samples, leader.num_samples)
-    if not certified:
-        # The likely test compares at equal counts already, so the count at which it was decided is the answer.
-        pair = at_equal_n(rival, leader, traces)
-        return pair[0].num_samples if pair else most
-    last = -math.inf
-    for n in sorted({*theirs, *mine}):
-        last = theirs[n].optimistic if n in theirs else last
-        if n in mine and last > mine[n].pessimistic:
-            return n
-    return most
+def _first_likely(rival: Trace, leader: Trace, num_arms: int, delta: float, epsilon: float) -> int | None:
+    """Return the sample count from which on a rival is likely worse, or ``None``."""
+    answer = None
+    for n in sorted(rival.keys() & leader.keys(), reverse=True):
+        if not likely_worse(rival[n], leader[n], num_arms=num_arms, delta=delta, epsilon=epsilon):
+            break
+        answer = n
+    return answer
+
+
+def _first_certified(arms: Sequence[ArmStats], traces: Mapping[str, Trace], epsilon: float) -> dict[str, int]:
+    """Return the sample count of all arms at which each of some of them is certainly worse for the first time."""
+    counts = sorted({n for arm in arms for n in traces.get(arm.name, {})})
+    latest: dict[str, ArmStats] = {}
+    first: dict[str, int] = {}
+    for n in counts:
+        latest |= {arm.name: traces[arm.name][n] for arm in arms if n in traces.get(arm.name, {})}
+        for name in certified_out(list(latest.values()), epsilon):
+            first.setdefault(name, n)
+    return first
