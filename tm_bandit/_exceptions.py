@@ -19,3 +19,15 @@ class WeightsError(BanditError, RuntimeError):
 
 class ArmError(BanditError, RuntimeError):
     """A sampler failed or returned something unusable; the selector retires the arm with this reason."""
+
+
+def brief(error: BaseException) -> str:
+    r"""Return an error's type and the first line of its message: a reason that fits into a table.
+
+    Example:
+        >>> brief(ValueError("no such file\nand a long dump"))
+        'ValueError: no such file'
+    """
+    lines = str(error).strip().splitlines()
+    first = lines[0] if lines else ""
+    return f"{type(error).__name__}: {first if len(first) <= 300 else first[:299] + '…'}"

@@ -119,14 +119,15 @@ def test_checkpoints_are_loaded_into_the_module_that_is_named(run, reference, he
 
 
 def test_the_options_reach_the_selector(run, reference):
-    words = "--policy halving --stop likely --goal identify --epsilon 0.5 --delta 0.1 --bound authors --burn-in 30"
+    words = "--policy halving --stop certified --goal identify --epsilon 0.5 --delta 0.1 --bound paper --burn-in 30"
     outcome = run(FOLDERS, SHORT, words, "--json")
     assert outcome.code == 0, outcome.err
     settings = json.loads(outcome.out)["settings"]
     assert settings["policy"] == "halving"
-    assert settings["stop"] == "likely"
+    assert settings["algorithm"] == "SuccessiveHalving"
+    assert settings["stop"] == "certified"
     assert settings["goal"] == "identify"
-    assert settings["bound"] == "authors"
+    assert settings["bound"] == "paper"
     assert (settings["epsilon"], settings["delta"], settings["burn_in"]) == (0.5, 0.1, 30)
     assert "rung   arms   samples per arm" in outcome.err  # halving shows its plan first
 

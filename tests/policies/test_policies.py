@@ -142,6 +142,7 @@ def test_needs_name_only_what_is_read():
         lambda: UCB(index="mean"),
         lambda: UCB(exploration=-1.0),
         lambda: UCB(exploration=math.nan),
+        lambda: UCB(exploration=2.0, index="bound"),
         lambda: Thompson(-1.0),
         lambda: EpsilonGreedy(1.5),
         lambda: SuccessiveHalving(1.0),
@@ -248,3 +249,11 @@ def test_every_rung_of_halving_loses_an_arm(factor, sizes):
     policy = SuccessiveHalving(factor)
     policy.prepare(num_arms=4, budget=1200, batch_size=5)
     assert [rung.arms for rung in policy.rungs] == sizes
+
+
+def test_what_is_left_open_is_filled_in_by_the_metric():
+    own = UCB(exploration=2.0).suited(witness=True, natural_zero=False)
+    assert (own.exploration, own.index, own.natural_zero) == (2.0, "witness", False)
+    assert UCB(natural_zero=True).suited(witness=True, natural_zero=False).natural_zero is True
+    assert UCB().suited(witness=False, natural_zero=True).needs == {"optimistic"}
+    assert UCB(index="bound").suited(witness=True, natural_zero=True).index == "bound"

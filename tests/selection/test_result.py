@@ -66,7 +66,9 @@ def test_infinite_bounds_survive(tmp_path):
     assert again.best_score == 1.0
 
 
-@pytest.mark.parametrize("text", ["{", "{}", '{"version": 1}', '{"version": 1, "arms": 3, "history": {}}'])
+@pytest.mark.parametrize(
+    "text", ["", " ", "[1]", "{", "{}", '{"version": 1}', '{"version": 1, "arms": 3, "history": {}}']
+)
 def test_other_files_are_refused(text, tmp_path):
     path = tmp_path / "other.json"
     path.write_text(text)
@@ -116,6 +118,34 @@ def test_plots_of_odd_results_do_not_fail(tmp_path):
         MeanMetric(bound="none"), {f"a{i}": gaussian(i) for i in range(12)}, budget=300, samples="features"
     )
     many.run(progress=False).plot(tmp_path / "many.png")
+
+
+def test_names_with_dollars_are_shown_as_they_are(tmp_path):
+    samplers = {"$x^$": gaussian(0.0), "cfg $1.5$": gaussian(1.0)}
+    result = ModelSelector(MeanMetric(), samplers, budget=100, samples="features").run(progress=False)
+    figure = result.plot(tmp_path / "plot.png")
+    assert {text.get_text().strip() for text in figure.axes[0].texts} == {r"\$x^\$", r"cfg \$1.5\$"}
+
+
+def test_the_band_of_every_arm_is_drawn(result):
+    assert len(result.plot().axes[0].collections) == 2
+
+
+def test_results_with_unknown_scores_can_be_compared(result):
+    assert any(math.isnan(row["estimate"]) for row in result.arms)
+    again = SelectionResult.from_json(result.to_json())
+    assert again == result
+    assert again != result.to_json()
+    again.arms[0]["n"] += 1
+    assert again != result
+
+
+def test_the_sentence_names_epsilon():
+    samplers = {"a": gaussian(0.0, 0.3), "b": gaussian(0.05, 0.3)}
+    for stop, words in (("certified", "pessimistic one, up to epsilon = 0.3"), ("likely", "best, up to epsilon = 0.3")):
+        selector = ModelSelector(MeanMetric(), samplers, budget=900, samples="features", stop=stop, epsilon=0.3)
+        assert words in selector.run(progress=False).summary()
+    assert "epsilon" not in ModelSelector(MeanMetric(), samplers, samples="features").run(progress=False).summary()
 
 
 def test_importing_the_package_loads_neither_lightning_nor_our_plots():

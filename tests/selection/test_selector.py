@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from tests.selection.toy import MeanMetric, gaussian
-from tm_bandit import ModelSelector
+from tm_bandit import ModelSelector, OptimisticIS
 from tm_bandit._exceptions import ArmError, InputError, NotReadyError
-from tm_bandit.policies import Policy, Uniform
+from tm_bandit.policies import UCB, Policy, Uniform
 
 
 def arms(*means, std=1.0):
@@ -254,48 +254,6 @@ class TestOutsideLoop:
             selector.step()
 
 
-class TestState:
-    @pytest.mark.parametrize("policy", ["ucb", "top-two", "lucb", "halving", "thompson"])
-    @pytest.mark.parametrize("stop", ["budget", "likely"])
-    def test_resuming_is_the_same_as_going_on(self, tmp_path, policy, stop):
-        whole = make(policy=policy, stop=stop)
-        first = make(policy=policy, stop=stop)
-        for _ in range(23):
-            first.step()
-        torch.save(first.state_dict(), tmp_path / "state.pt")
-        second = make(policy=policy, stop=stop)
-        second.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-        assert second.result().to_json() == first.result().to_json()
-        assert second.run(progress=False).to_json() == whole.run(progress=False).to_json()
-
-    def test_retired_and_late_arms_survive(self):
-        selector = make(budget=200)
-        selector.run(progress=False)
-        selector.add_arm("late", gaussian(0.0))
-        selector.retire_arm("a1", "gone")
-        other = make(budget=200)
-        other.load_state_dict(selector.state_dict())
-        assert other.arms == selector.arms == ["a0", "a2", "late"]
-        assert other.retired == {"a1": "gone"}
-        assert [a.metric.delta for a in other._arms.values()] == [a.metric.delta for a in selector._arms.values()]
-
-    def test_state_does_not_alias_the_run(self):
-        selector = make(budget=100)
-        selector.run(progress=False)
-        state = selector.state_dict()
-        kept = [v.clone() for v in state["arms"][0]["metric"]["values"]]
-        selector.run(progress=False, budget=100)
-        assert all(torch.equal(a, b) for a, b in zip(kept, state["arms"][0]["metric"]["values"], strict=True))
-
-    @pytest.mark.parametrize("change", [{"seed": 1}, {"batch_size": 4}])
-    def test_state_of_another_run_is_refused(self, change):
-        state = make().state_dict()
-        with pytest.raises(InputError, match="use the same value"):
-            make(**change).load_state_dict(state)
-        with pytest.raises(InputError, match="version"):
-            make().load_state_dict({**state, "version": 99})
-
-
 class TestBadInput:
     @pytest.mark.parametrize(
         ("sampler", "reason"),
@@ -309,7 +267,8 @@ class TestBadInput:
             (lambda n: torch.tensor(1.0), "one sample per entry"),
             (lambda n: np.zeros((n, 1)), "ndarray"),
             (lambda n: None, "NoneType"),
-            (lambda n: torch.zeros(n, 1, device="meta"), "meta"),
+            (lambda n: torch.zeros(n, 1, device="meta"), "meta device; convert it"),
+            (lambda n: torch.zeros(n, 1).to_sparse(), "dense tensor"),
             (lambda: None, "TypeError"),
         ],
     )
@@ -318,6 +277,7 @@ class TestBadInput:
         result = selector.run(progress=False)
         assert result.best == "good"
         assert reason in result.retired["bad"]
+        assert "nothing to compare it with any more" in result.summary()
         assert result.num_samples == {"bad": 0, "good": 100}
 
     def test_an_arm_that_fails_late_keeps_its_numbers_in_the_table(self):
@@ -374,6 +334,15 @@ class TestBadInput:
             lambda: make(target=math.nan),
             lambda: make(refresh=-0.1),
             lambda: make(metric=MeanMetric(bound="none"), stop="certified"),
+            lambda: make(metric=MeanMetric(bound="none"), stop="likely"),
+            lambda: make(metric=MeanMetric(bound="naive"), policy="thompson"),
+            lambda: make(metric=MeanMetric(bound="naive"), policy=UCB(exploration=2.0)),
+            lambda: make(metric=MeanMetric(bound="naive"), policy=UCB(index="witness")),
+            lambda: make(epsilon="x"),
+            lambda: make(target="x"),
+            lambda: make(refresh="x"),
+            lambda: make().run(budget=-10),
+            lambda: make().run(budget=1e2),
         ],
     )
     def test_arguments_that_cannot_be_used_are_refused(self, build):
@@ -384,6 +353,19 @@ class TestBadInput:
         with pytest.raises(InputError, match=r"at least 30 samples \(3 arms with a burn-in of 10"):
             make(budget=29)
         assert make(budget=30).run(progress=False).best is not None
+
+    def test_a_budget_that_newcomers_cannot_start_with_is_warned_of(self):
+        selector = make(budget=30)
+        with pytest.warns(UserWarning, match="needs 30 more samples, but 20 are left"):
+            selector.run(progress=False, budget=20)
+        loop = ModelSelector(MeanMetric(), budget=3, samples="features")
+        loop.add_arm("a", gaussian(0.0))
+        with pytest.warns(UserWarning, match="needs 10 more samples, but 3 are left"):
+            assert loop.run(progress=False).best is None
+
+    def test_rows_that_are_no_tensor_are_refused(self):
+        with pytest.raises(ArmError, match="a list"):
+            make(metric=OptimisticIS("none")).observe("a0", [[1.0]])
 
     def test_duplicate_and_unknown_names(self):
         selector = make()
@@ -415,6 +397,7 @@ class TestBadInput:
     def test_one_arm_is_fine(self):
         result = make(arms(0.0), budget=100).run(progress=False)
         assert (result.best, result.status, result.total_samples) == ("a0", "won", 100)
+        assert "the only arm, there is nothing to compare it with." in result.summary()
         assert make(arms(0.0), budget=100, stop="certified").run(progress=False).total_samples == 10
 
     def test_held_arms_are_not_drawn_from_but_may_win(self):
@@ -428,6 +411,17 @@ class TestBadInput:
         assert result.best == "a0"
         selector.hold_arm("a1")
         assert selector.run(progress=False, budget=100).stopped_by == "exhausted"
+
+    @pytest.mark.parametrize("metric", [MeanMetric(), MeanMetric(bias=400.0)])
+    def test_an_arm_whose_samples_are_used_up_is_compared_by_what_there_is(self, metric):
+        # In the second case the plug-in of the arm with more samples is smaller, and its interval is inside the other.
+        selector = make(arms(0.0, 1.0), policy=Uniform(), metric=metric, budget=3000)
+        for _ in range(50):
+            selector.step()
+        selector.hold_arm("a0")
+        result = selector.run(progress=False)
+        assert result.num_samples == {"a0": 125, "a1": 2875}
+        assert (result.best, result.status in ("won", "likely")) == ("a0", True)
 
     def test_an_arm_held_in_its_burn_in_neither_wins_nor_keeps_others_from_winning(self):
         selector = make(arms(1.0, 9.0, 0.0, std=0.1), stop="certified", burn_in=20)

@@ -127,7 +127,13 @@ def _add_select(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--stop", metavar="RULE", default="budget", help="budget, certified or likely (default: %(default)s)"
     )
-    how.add_argument("--epsilon", metavar="X", type=float, default=0.0, help="differences up to X count as a tie")
+    how.add_argument(
+        "--epsilon",
+        metavar="X",
+        type=float,
+        default=0.0,
+        help="an arm wins if no rival can be better by more than X (in FID, or log IS)",
+    )
     how.add_argument(
         "--burn-in", metavar="N", type=_burn_in, default="auto", help="samples of each arm before the race"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
 from typing import Any
@@ -248,11 +249,15 @@ def check_unit_range(images: Any) -> None:
     if images.numel() == 0:
         return
     low, high = (float(value) for value in torch.aminmax(images.detach()))
-    # Written so that NaN, for which every comparison is false, is refused as well.
-    if not (low >= 0.0 and high <= 1.0):
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise InputError("Expected images in [0, 1], but got NaN or infinite values; look at the sampler's output.")
+    if low < 0.0 or high > 1.0:
+        cure = (
+            "divide images in [0, 255] by 255" if high > 16.0 else "rescale images in [-1, 1] with `(images + 1) / 2`"
+        )
         raise InputError(
             f"Expected images in [0, 1] because of `normalize=True`, but got values from {low:.6g} to {high:.6g}; "
-            "rescale images in [-1, 1] with `(images + 1) / 2`, and clamp what a sampler overshoots."
+            f"{cure}, and clamp what a sampler overshoots."
         )
 
 

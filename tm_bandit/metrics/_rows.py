@@ -109,7 +109,9 @@ class RowMetric(FeatureNetworkMixin, OptimisticMetric):
             )
         if not isinstance(rows, Tensor) or not rows.is_floating_point():
             got = f"dtype {rows.dtype}" if isinstance(rows, Tensor) else f"a {type(rows).__name__}"
-            raise InputError(f"Expected features as a floating-point tensor, but got {got}.")
+            raise InputError(
+                f"Expected features as a floating-point tensor, but got {got}; convert them with `.float()`."
+            )
         width = self.num_features
         if rows.ndim != 2 or rows.shape[1] == 0 or (width is not None and rows.shape[1] != width):
             wanted = "d" if width is None else width

@@ -50,10 +50,11 @@ class UCB(Policy):
     logarithms shows it. So both widths are :math:`a_W = a_D = 0.6` then, and :math:`r = n / (n + 100)`.
 
     Args:
-        exploration: the factor :math:`c`; the default was chosen over all benchmark scenarios at once.
-        index: see above.
+        exploration: the factor :math:`c`; the default was chosen over all benchmark scenarios at once. The metric's own
+            bound has no such factor.
+        index: see above; ``None`` leaves it to the metric's bound.
         natural_zero: whether the loss has a natural zero, as the Frechet distance has and the Inception Score has not;
-            see above.
+            see above. ``None`` leaves it to the metric.
 
     Raises:
         InputError: if an argument is outside its range.
@@ -71,25 +72,43 @@ class UCB(Policy):
         self,
         *,
         exploration: float = 1.0,
-        index: Literal["witness", "bound"] = "witness",
-        natural_zero: bool = True,
+        index: Literal["witness", "bound"] | None = None,
+        natural_zero: bool | None = None,
     ) -> None:
-        if index not in ("witness", "bound"):
+        if index not in ("witness", "bound", None):
             raise InputError(f"Expected index to be 'witness' or 'bound', but got {index!r}; choose one of these.")
         if not (math.isfinite(exploration) and exploration >= 0.0):
             raise InputError(f"Expected a finite exploration factor >= 0, but got {exploration}; leave it out.")
+        if index == "bound" and exploration != 1.0:
+            raise InputError(
+                f"Expected no exploration factor with the metric's own bound, but got {exploration}; leave it out, or "
+                "use bound='witness'."
+            )
         self.exploration = exploration
         self.index = index
         self.natural_zero = natural_zero
         # The debiased estimate is dear, and good enough as old as the selector's last refresh.
         self.needs = frozenset({"optimistic"} if index == "bound" else {"witness", "stderr"})
 
+    def suited(self, *, witness: bool, natural_zero: bool) -> UCB:
+        """Return this policy with what was left open as a metric needs it.
+
+        Args:
+            witness: whether the metric has the witness bound.
+            natural_zero: whether its loss has a natural zero.
+        """
+        return UCB(
+            exploration=self.exploration,
+            index=self.index or ("witness" if witness else "bound"),
+            natural_zero=natural_zero if self.natural_zero is None else self.natural_zero,
+        )
+
     def choose(self, arms: Sequence[ArmStats], rng: random.Random) -> str:
         """Return the arm with the smallest index."""
         if self.index == "bound":
             return lowest(arms, lambda arm: arm.optimistic).name
         growth = self.exploration * math.sqrt(2.0 * math.log1p(sum(arm.pulls for arm in arms)))
-        if self.natural_zero:
+        if self.natural_zero is not False:
             tightness = _tightness(max(arms, key=lambda arm: arm.num_samples))
             widths = _WITNESS_WIDTH * growth, _DEBIASED_WIDTH * growth
             return lowest(arms, lambda arm: _index(arm, *widths, tightness)).name

@@ -57,7 +57,7 @@ def _colours(result: SelectionResult) -> dict[str, str]:
 
 
 def _draw_intervals(axes: Axes, result: SelectionResult, colours: dict[str, str]) -> None:
-    """Draw the best arm's whole interval, and of each rival the end that says how good it may still be."""
+    """Draw each arm's interval as a band, that of the best arm stronger, and the rivals' optimistic ends as lines."""
     total = result.total_samples
     hopeful = "upper" if result.higher_is_better else "lower"
     ends: list[tuple[float, str]] = []
@@ -67,8 +67,9 @@ def _draw_intervals(axes: Axes, result: SelectionResult, colours: dict[str, str]
         if not curve["samples"]:
             continue
         x, colour, first = curve["samples"], colours[name], name == result.best
+        alpha = 0.18 if first else 0.05
+        axes.fill_between(x, curve["lower"], curve["upper"], step="post", color=colour, alpha=alpha, lw=0)
         if first:
-            axes.fill_between(x, curve["lower"], curve["upper"], step="post", color=colour, alpha=0.16, lw=0)
             shown += [value for value in curve["upper"][len(x) // 4 :] if math.isfinite(value)]
         else:
             axes.step(x, curve[hopeful], where="post", color=colour, lw=1.0, ls=(0, (3, 2)), alpha=0.7)
@@ -79,7 +80,7 @@ def _draw_intervals(axes: Axes, result: SelectionResult, colours: dict[str, str]
     name = result.metric.removeprefix("Optimistic")
     axes.set_ylabel(f"{name} ({'higher' if result.higher_is_better else 'lower'} is better)", color=_INK)
     axes.set_title(_title(result), loc="left", fontsize=12, color=_INK, fontweight="bold")
-    note = "band: interval of the best arm; dashed: how good each rival may still be"
+    note = "bands: intervals; dashed: how good each rival may still be"
     axes.set_title(note, loc="right", fontsize=8, color="#6B7280")
 
 
@@ -97,7 +98,12 @@ def _curve(result: SelectionResult, name: str) -> dict[str, list[float]]:
 def _title(result: SelectionResult) -> str:
     words = {"won": "is the best (certified)", "likely": "is likely the best", "tie": "ties with others"}
     outcome = words.get(result.status, "is recommended")
-    return f"{result.best} {outcome} after {result.total_samples:,} samples"
+    return f"{_plain(str(result.best))} {outcome} after {result.total_samples:,} samples"
+
+
+def _plain(name: str) -> str:
+    """Return a name so that matplotlib shows it as it is: between dollars it would read mathematics."""
+    return name.replace("$", r"\$")
 
 
 def _fit_scale(axes: Axes, finals: list[float], shown: list[float], result: SelectionResult) -> None:
@@ -123,7 +129,7 @@ def _label_ends(
     for value, name in sorted(ends)[: 3 * len(_COLOURS)]:
         place = max(value, place + gap)
         axes.annotate(
-            f" {name}",
+            f" {_plain(name)}",
             (total, value),
             (total * 1.01, place),
             annotation_clip=False,

@@ -25,8 +25,8 @@ COLUMNS = ("arm", "pulls", "n", "estimate", "debiased", "lower", "upper", "share
 HISTORY_COLUMNS = ("samples", "arm", "n", "estimate", "debiased", "lower", "upper", "best", "status")
 
 _SENTENCES = {
-    "won": "certified: every rival's optimistic score is worse than the winner's pessimistic one",
-    "likely": "likely best: a heuristic, not a certificate",
+    "won": "certified: every rival's optimistic score is worse than the winner's pessimistic one{margin}",
+    "likely": "likely best{margin}: a heuristic, not a certificate",
     "tie": "a tie: these arms cannot be told apart with the samples drawn",
     "target_met": "the target score is met",
     "budget_exhausted": "the budget is spent and the rivals are not ruled out",
@@ -34,7 +34,7 @@ _SENTENCES = {
 }
 
 
-@dataclass
+@dataclass(eq=False)
 class SelectionResult:
     """The outcome of a selection in the metric's own unit.
 
@@ -117,7 +117,7 @@ class SelectionResult:
         """Return the outcome as a sentence or two."""
         if self.best is None:
             return f"No arm was evaluated ({self.total_samples} samples drawn)."
-        text = f"{self.best} ({self.metric} {_number(self.best_score)}): {_SENTENCES.get(self.status, self.status)}"
+        text = f"{self.best} ({self.metric} {_number(self.best_score)}): {self._outcome()}"
         if self.tied:
             text += f" ({', '.join([self.best, *self.tied])})"
         if self.stopped_by == "interrupt":
@@ -126,6 +126,13 @@ class SelectionResult:
         if self.uniform_cost > 0:
             text += f"; evaluating all arms equally to the same certainty takes {self.uniform_cost}"
         return text + "."
+
+    def _outcome(self) -> str:
+        if len(self.arms) - len(self.retired) == 1 and self.status in ("won", "likely"):
+            return "the only arm, there is nothing to compare it with" + (" any more" if self.retired else "")
+        epsilon = self.settings.get("epsilon", 0.0)
+        margin = f", up to epsilon = {_number(epsilon)}" if epsilon else ""
+        return _SENTENCES.get(self.status, self.status).format(margin=margin)
 
     def to_markdown(self) -> str:
         """Return the outcome and the table as Markdown."""
@@ -180,9 +187,8 @@ class SelectionResult:
         Raises:
             InputError: if the text is not a selection result.
         """
-        text = (
-            source if isinstance(source, str) and source.lstrip().startswith("{") else Path(source).read_text("utf-8")
-        )
+        is_text = isinstance(source, str) and (not source.strip() or source.lstrip()[0] in "{[")
+        text = str(source) if is_text else Path(source).read_text("utf-8")
         try:
             data = json.loads(text)
             version = data.pop("version")
@@ -208,6 +214,10 @@ class SelectionResult:
         from tm_bandit.selection.plot import plot_result
 
         return plot_result(self, path)
+
+    def __eq__(self, other: object) -> bool:
+        # As text, because a score that is not known, NaN, is not equal to itself.
+        return isinstance(other, SelectionResult) and self.to_json() == other.to_json()
 
     def __str__(self) -> str:
         rows = [list(COLUMNS), *([_cell(name, row[name]) for name in COLUMNS] for row in self.table())]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tm_bandit._exceptions import ArmError
+from tm_bandit._exceptions import ArmError, brief
 
 #: ``sampler(num_samples)`` or ``sampler(num_samples, generator=generator)``, returning a batch.
 Sampler = Callable[..., Tensor]
@@ -122,11 +122,14 @@ def draw_seeded(sampler: Sampler, num_samples: int, seed: int, device: torch.dev
             else:
                 batch = sampler(num_samples)
     except Exception as error:
-        raise ArmError(f"the sampler raised {type(error).__name__}: {error}") from error
+        raise ArmError(f"the sampler raised {brief(error)}") from error
     if not isinstance(batch, Tensor):
         raise ArmError(
             f"Expected the sampler to return a tensor, but got {type(batch).__name__}; return a torch.Tensor."
         )
+    if batch.layout != torch.strided or batch.is_meta:
+        kind = "a tensor on the meta device" if batch.is_meta else f"a tensor of layout {batch.layout}"
+        raise ArmError(f"Expected the sampler to return a dense tensor with values, but got {kind}; convert it first.")
     if batch.ndim < 2:
         raise ArmError(
             f"Expected the sampler to return a batch of samples, but got a tensor of shape {tuple(batch.shape)}; "

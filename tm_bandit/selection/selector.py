@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -11,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from tm_bandit._exceptions import ArmError, InputError, NotReadyError, WeightsError
+from tm_bandit._exceptions import ArmError, InputError, NotReadyError, WeightsError, brief
 from tm_bandit._interrupt import uninterrupted
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.policies.base import ArmStats, Policy, central
@@ -19,10 +20,9 @@ from tm_bandit.selection.arm import FEWEST_SAMPLES, Arm
 from tm_bandit.selection.report import History, build_result
 from tm_bandit.selection.result import SelectionResult
 from tm_bandit.selection.sampling import Sampler, draw, stable_seed
-from tm_bandit.selection.setup import arm_delta, arm_metric, certifies, check_arguments, resolve_policy
+from tm_bandit.selection.setup import arm_delta, arm_metric, certifies, check_arguments, check_count, resolve_policy
+from tm_bandit.selection.state import load_state, state_of
 from tm_bandit.selection.verdict import Verdict, judge
-
-STATE_VERSION = 1
 
 
 class ModelSelector:
@@ -190,9 +190,7 @@ class ModelSelector:
             raise InputError(f"Expected a new name for the arm, but got {name!r}, which exists; choose another name.")
         if sampler is not None and not callable(sampler):
             raise InputError(f"Expected a callable sampler for arm {name!r}, but got {type(sampler).__name__}.")
-        metric = arm_metric(self.metric, arm_delta(self.metric, self._initial, len(self._arms) + 1), self.device)
-        joined = {arm.name: arm.stats.num_samples for arm in self._arms.values() if arm.retired is None}
-        self._arms[name] = Arm(name, metric, sampler, 1.0 + self.refresh, joined)
+        self._arms[name] = self._new_arm(name, sampler, self._arms)
         self._verdict = replace(self._verdict, level="open")
 
     def retire_arm(self, name: str, reason: str | None = None) -> None:
@@ -323,8 +321,9 @@ class ModelSelector:
         from tqdm.auto import tqdm
 
         if budget is not None:
+            check_count("budget", budget, 0)
             self.budget = self.spent + budget
-        self._active()
+        self._warn_of_a_small_budget()
         if not self._prepared:
             self.policy.prepare(num_arms=len(self.arms), budget=self.budget, batch_size=self.batch_size)
             self._prepared = True
@@ -355,6 +354,7 @@ class ModelSelector:
         """Return how the run is set up, as plain values for the result."""
         return {
             "policy": self._policy_name,
+            "algorithm": type(self.policy).__name__,
             "goal": self.goal,
             "stop": self.stop,
             "bound": str(getattr(self.metric, "bound", "")),
@@ -369,17 +369,7 @@ class ModelSelector:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the whole state as tensors, numbers and strings; it loads with ``weights_only=True``."""
-        return {
-            "version": STATE_VERSION,
-            "seed": self.seed,
-            "budget": self.budget,
-            "batch_size": self.batch_size,
-            "initial": self._initial,
-            "prepared": self._prepared,
-            "policy": self.policy.state_dict(),
-            "history": self._history.columns(),
-            "arms": [arm.state_dict() for arm in self._arms.values()],
-        }
+        return state_of(self)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what :meth:`state_dict` returned; the run then goes on as if it had not been interrupted.
@@ -390,30 +380,18 @@ class ModelSelector:
             state: the state.
 
         Raises:
-            InputError: if the state is of another kind of run.
+            InputError: if the state is of another kind of run (metric, bound, width of the rows, seed, batch size, or a
+                policy with a plan), or broken; nothing has changed then.
         """
-        if state.get("version") != STATE_VERSION:
-            raise InputError(f"Expected version {STATE_VERSION} of the state, but got {state.get('version')}.")
-        for name in ("seed", "batch_size"):
-            if state[name] != getattr(self, name):
-                raise InputError(
-                    f"Expected {name}={getattr(self, name)}, but got a state with {state[name]}; use the same value."
-                )
-        known, self._arms = self._arms, {}
-        self._initial = int(state["initial"])
-        for saved in state["arms"]:
-            name = saved["name"]
-            self.add_arm(name, known.pop(name).sampler if name in known else None)
-            self._arms[name].load_state_dict(saved)
-        for name, arm in known.items():
-            self.add_arm(name, arm.sampler)
-        self.budget = int(state["budget"])
-        self._prepared = bool(state["prepared"])
-        self.policy.load_state_dict(state["policy"])
-        self._history.load(state["history"])
+        load_state(self, state)
         self._judge()
 
     # ---- private ----------------------------------------------------------------------------------------------
+
+    def _new_arm(self, name: str, sampler: Sampler | None, others: Mapping[str, Arm]) -> Arm:
+        metric = arm_metric(self.metric, arm_delta(self.metric, self._initial, len(others) + 1), self.device)
+        joined = {arm.name: arm.stats.num_samples for arm in others.values() if arm.retired is None}
+        return Arm(name, metric, sampler, 1.0 + self.refresh, joined)
 
     def _known(self, name: str) -> Arm:
         if name not in self._arms:
@@ -429,6 +407,16 @@ class ModelSelector:
             raise ArmError(f"Expected at least one working arm, but all of them have been retired ({reasons}).")
         return active
 
+    def _warn_of_a_small_budget(self) -> None:
+        lacking = [self.burn_in - arm.stats.num_samples for arm in self._active() if not arm.held]
+        needed = sum(count for count in lacking if count > 0)
+        if needed > self.budget - self.spent:
+            warnings.warn(
+                f"The burn-in of the arms needs {needed} more samples, but {max(self.budget - self.spent, 0)} are left "
+                "of the budget: the answer rests on next to nothing. Raise the budget, or lower burn_in or batch_size.",
+                stacklevel=3,
+            )
+
     def _rows(self, batch: Tensor) -> Tensor:
         if self.samples == "features":
             return batch
@@ -439,11 +427,11 @@ class ModelSelector:
             # The metric itself is not usable; that is no arm's fault.
             raise
         except Exception as error:
-            raise ArmError(f"the feature network cannot take the samples: {type(error).__name__}: {error}") from error
+            raise ArmError(f"the feature network cannot take the samples: {brief(error)}") from error
 
     def _checked(self, arm: Arm, rows: Tensor) -> Tensor:
         try:
-            rows = arm.metric.check_rows(rows.to(arm.metric.device))
+            rows = arm.metric.check_rows(rows.to(arm.metric.device) if isinstance(rows, Tensor) else rows)
         except (InputError, NotImplementedError) as error:
             raise ArmError(str(error)) from error
         if rows.shape[0] != self.batch_size:

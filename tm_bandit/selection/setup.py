@@ -47,8 +47,7 @@ def check_arguments(
     if arms is not None and not arms:
         raise InputError("Expected at least one arm, but got none; pass arms={name: sampler, ...}.")
     for name, value, least in (("batch_size", batch_size, 1), ("budget", budget, 0), ("seed", seed, 0)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise InputError(f"Expected {name} to be an integer >= {least}, but got {value!r}; choose another value.")
+        check_count(name, value, least)
     if burn_in != "auto" and (isinstance(burn_in, bool) or not isinstance(burn_in, int) or burn_in < 0):
         raise InputError(
             f"Expected burn_in to be 'auto' or an integer >= 0, but got {burn_in!r}; 'auto' is the default."
@@ -59,12 +58,22 @@ def check_arguments(
         )
     if samples not in ("images", "features"):
         raise InputError(f"Expected samples to be 'images' or 'features', but got {samples!r}; choose one of these.")
-    if not (math.isfinite(epsilon) and epsilon >= 0.0):
-        raise InputError(f"Expected a finite epsilon >= 0, but got {epsilon}; 0 is the default.")
-    if target is not None and not math.isfinite(target):
-        raise InputError(f"Expected target to be a finite score or None, but got {target}; choose another value.")
-    if not (math.isfinite(refresh) and refresh >= 0.0):
-        raise InputError(f"Expected refresh >= 0, but got {refresh}; 0.05 is the default.")
+    if not (_is_finite(epsilon) and epsilon >= 0.0):
+        raise InputError(f"Expected a finite epsilon >= 0, but got {epsilon!r}; 0 is the default.")
+    if target is not None and not _is_finite(target):
+        raise InputError(f"Expected target to be a finite score or None, but got {target!r}; choose another value.")
+    if not (_is_finite(refresh) and refresh >= 0.0):
+        raise InputError(f"Expected refresh >= 0, but got {refresh!r}; 0.05 is the default.")
+
+
+def check_count(name: str, value: object, least: int) -> None:
+    """Raise ``InputError`` unless ``value`` is an integer of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"Expected {name} to be an integer >= {least}, but got {value!r}; choose another value.")
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def resolve_policy(policy: str | Policy, metric: OptimisticMetric, goal: str, stop: str) -> Policy:
@@ -76,14 +85,27 @@ def resolve_policy(policy: str | Policy, metric: OptimisticMetric, goal: str, st
         )
     if goal not in ("regret", "identify"):
         raise InputError(f"Expected goal to be 'regret' or 'identify', but got {goal!r}; choose one of these.")
-    if policy not in ("ucb", "top-two"):
-        return make_policy(policy)
+    witness = getattr(metric, "bound", "witness") == "witness"
+    if stop == "likely" and not witness:
+        raise InputError(
+            f"Expected bound='witness' for stop='likely', but got {getattr(metric, 'bound', None)!r}, which has no "
+            "standard errors to compare with; use bound='witness'."
+        )
     if policy == "ucb" and stop != "budget":
         return LUCB() if stop == "certified" else Uniform()
-    witness = getattr(metric, "bound", "witness") == "witness"
-    optimist = UCB(natural_zero=not metric.higher_is_better) if witness else UCB(index="bound")
     # With the bound of another program, "ucb" is that program's algorithm whatever the goal.
-    return TopTwo(optimist) if policy == "top-two" or (goal == "identify" and witness) else optimist
+    made = TopTwo() if policy == "ucb" and goal == "identify" and witness else make_policy(policy)
+    suit = {"witness": witness, "natural_zero": not metric.higher_is_better}
+    if type(made) is UCB:
+        made = made.suited(**suit)
+    elif type(made) is TopTwo:
+        made = TopTwo(made.challenger.suited(**suit))
+    if "stderr" in made.needs and not witness:
+        raise InputError(
+            f"Expected bound='witness' for {type(made).__name__}, but got {getattr(metric, 'bound', None)!r}, which "
+            "has no standard errors: it would choose as greedy does; use bound='witness' or another policy."
+        )
+    return made
 
 
 def certifies(metric: OptimisticMetric) -> bool:

@@ -1,0 +1,113 @@
+"""Saving a selector and going on with it."""
+
+import pytest
+import torch
+
+from tests.selection.toy import MeanMetric, gaussian
+from tm_bandit import ModelSelector, OptimisticFID, ReferenceStatistics
+from tm_bandit._exceptions import InputError
+
+
+def arms(*means):
+    return {f"a{i}": gaussian(mean) for i, mean in enumerate(means)}
+
+
+def make(samplers=None, policy="ucb", metric=None, **kwargs):
+    kwargs = {"budget": 500, "samples": "features", **kwargs}
+    return ModelSelector(metric or MeanMetric(), samplers or arms(0.0, 0.5, 1.0), policy, **kwargs)
+
+
+@pytest.mark.parametrize("policy", ["ucb", "top-two", "lucb", "halving", "thompson"])
+@pytest.mark.parametrize("stop", ["budget", "likely"])
+def test_resuming_is_the_same_as_going_on(tmp_path, policy, stop):
+    whole = make(policy=policy, stop=stop)
+    first = make(policy=policy, stop=stop)
+    for _ in range(23):
+        first.step()
+    torch.save(first.state_dict(), tmp_path / "state.pt")
+    second = make(policy=policy, stop=stop)
+    second.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    assert second.result().to_json() == first.result().to_json()
+    assert second.run(progress=False).to_json() == whole.run(progress=False).to_json()
+
+
+def test_retired_and_late_arms_survive():
+    selector = make(budget=200)
+    selector.run(progress=False)
+    selector.add_arm("late", gaussian(0.0))
+    selector.retire_arm("a1", "gone")
+    other = make(budget=200)
+    other.load_state_dict(selector.state_dict())
+    assert other.arms == selector.arms == ["a0", "a2", "late"]
+    assert other.retired == {"a1": "gone"}
+    assert [a.metric.delta for a in other._arms.values()] == [a.metric.delta for a in selector._arms.values()]
+
+
+def test_state_does_not_alias_the_run():
+    selector = make(budget=100)
+    selector.run(progress=False)
+    state = selector.state_dict()
+    kept = [v.clone() for v in state["arms"][0]["metric"]["values"]]
+    selector.run(progress=False, budget=100)
+    assert all(torch.equal(a, b) for a, b in zip(kept, state["arms"][0]["metric"]["values"], strict=True))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 1},
+        {"batch_size": 4},
+        {"policy": "halving"},
+        {"metric": MeanMetric(bound="naive")},
+        {"metric": type("OtherMetric", (MeanMetric,), {})()},
+    ],
+)
+def test_state_of_another_run_is_refused(change):
+    ours, theirs = make().state_dict(), make(**change).state_dict()
+    for selector, state in ((make(**change), ours), (make(), theirs)):
+        with pytest.raises(InputError, match="use the same value"):
+            selector.load_state_dict(state)
+    with pytest.raises(InputError, match="version"):
+        make().load_state_dict({**ours, "version": 99})
+    with pytest.raises(InputError, match="version"):
+        make().load_state_dict({})
+
+
+def test_state_of_rows_of_another_width_is_refused():
+    def selector(width):
+        reference = ReferenceStatistics(torch.zeros(width).double(), torch.eye(width).double(), 100)
+        metric = OptimisticFID("none", reference=reference)
+        return make(metric=metric, samplers={"a": lambda n: torch.randn(n, width)}, budget=50)
+
+    wide, narrow = selector(6), selector(3)
+    wide.run(progress=False)
+    with pytest.raises(InputError, match="width=3, but got one with 6"):
+        narrow.load_state_dict(wide.state_dict())
+
+
+def test_policies_without_a_plan_can_be_exchanged():
+    selector = make(policy="greedy", budget=100)
+    selector.run(progress=False)
+    other = make(policy="uniform", budget=100)
+    other.load_state_dict(selector.state_dict())
+    assert other.spent == 100
+
+
+@pytest.mark.parametrize("lost", ["arms", "history", "policy", "budget", "metric of an arm", "numbers of an arm"])
+def test_a_broken_state_changes_nothing(lost):
+    saved = make(arms(0.0, 0.3), budget=200)
+    saved.run(progress=False)
+    state = saved.state_dict()
+    if lost.endswith("arm"):
+        state["arms"][1].pop("metric" if lost.startswith("metric") else "stats")
+    else:
+        state.pop(lost)
+    selector = make(policy="ucb", budget=90)
+    selector.run(progress=False)
+    before = selector.state_dict()
+    result = selector.result()
+    with pytest.raises(InputError, match="broken state"):
+        selector.load_state_dict(state)
+    assert selector.result() == result
+    assert [arm["name"] for arm in selector.state_dict()["arms"]] == [arm["name"] for arm in before["arms"]]
+    assert selector.run(progress=False, budget=60).total_samples == 150
