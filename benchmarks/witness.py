@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -23,6 +22,7 @@ from torchmetrics.image.fid import FrechetInceptionDistance
 from benchmarks._generators import frechet_scenarios, marginal_scenarios
 from benchmarks._paths import frechet_coverage, marginal_coverage
 from benchmarks.metrics import Identity
+from benchmarks.scenarios import data_folder
 from tm_bandit import OptimisticFID, OptimisticIS, ReferenceStatistics
 from tm_bandit.functional import frechet_distance
 
@@ -168,7 +168,7 @@ METHODS: dict[str, Callable[[Tensor, ReferenceStatistics, torch.Generator], floa
 
 def _real_arms() -> dict[str, tuple[ReferenceStatistics, Callable[[int, int], Tensor], float]]:
     """Real features, drawn with replacement from each arm's rows, whose own moments then are the truth."""
-    folder = Path(os.environ.get("TM_BANDIT_DATA", "data"))
+    folder = data_folder() or Path("data")
     file, arms = folder / "cifar10_efficientnet_reference.npz", folder / "cifar10_efficientnet_arms.npz"
     if not (file.exists() and arms.exists()):
         return {}
@@ -321,7 +321,7 @@ def main(full: bool, out: Path) -> None:
         "Coverage: share of runs that ever cross the truth": coverage,
         "Tightness": tightness,
         "Debiased distance": debiased,
-        f"Cost, d = {COST_DIM}; promised are 10 ms a pull on average until there are as many samples": cost,
+        f"Cost, d = {COST_DIM} (aim: 10 ms a pull on average until there are as many samples)": cost,
     }
     results: dict[str, list[Row]] = {}
     for title, part in parts.items():

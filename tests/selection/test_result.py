@@ -127,8 +127,12 @@ def test_names_with_dollars_are_shown_as_they_are(tmp_path):
     assert {text.get_text().strip() for text in figure.axes[0].texts} == {r"\$x^\$", r"cfg \$1.5\$"}
 
 
-def test_the_band_of_every_arm_is_drawn(result):
-    assert len(result.plot().axes[0].collections) == 2
+def test_both_ends_of_every_interval_are_drawn(result):
+    axes = result.plot().axes[0]
+    assert len(axes.collections) == 1  # the band of the best arm
+    drawn = sorted(float(line.get_ydata()[-1]) for line in axes.lines if line.get_alpha())
+    rival = next(row for row in result.arms if row["arm"] == "bad|one")
+    assert drawn == pytest.approx([rival["lower"], rival["upper"]], rel=0.1)
 
 
 def test_results_with_unknown_scores_can_be_compared(result):

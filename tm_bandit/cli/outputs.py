@@ -51,7 +51,7 @@ class Outputs(NamedTuple):
         if self.plot.suffix.lower() not in PLOT_SUFFIXES:
             raise InputError(f"Expected --plot to end in {', '.join(PLOT_SUFFIXES)}, but got {self.plot}; rename it.")
         if find_spec("matplotlib") is None:
-            raise InputError("Expected matplotlib for --plot, but it is missing; run `pip install 'tm-bandit[plot]'`.")
+            raise InputError("Expected matplotlib for --plot, but it is missing; run `pip install matplotlib`.")
 
     def write(self, result: SelectionResult) -> None:
         """Write the files and print the result.

@@ -41,7 +41,7 @@ def main(args: Sequence[str] | None = None) -> int:
     if missing:
         raise InputError(
             f"Expected the packages of the demo, but {' and '.join(missing)} cannot be imported; "
-            'run pip install "tm-bandit[demo]".'
+            "run `pip install scikit-learn matplotlib`."
         )
     from tm_bandit.demo.story import FAST, FULL, run  # only now: --help need not wait for torch
 

@@ -288,9 +288,10 @@ class OptimisticFID(WitnessRowMetric):
         ``2 d`` on the measured decay of the bias takes over. Clipped to what lies between the witness mean and the
         plug-in.
 
-        The standard error is that of the noise: what the scores show, the noise that the reference itself would have,
-        or from 100 samples on the spread of tenths of the samples, whichever is most. It does not contain what is left
-        of the bias, which below ``d`` samples can be several times as large. So this is an estimate, not a bound.
+        The standard error is that of the noise: what the scores show and, of second order, the noise that the reference
+        itself would have, together, or from 100 samples on the spread of tenths of the samples, whichever is more. It
+        does not contain what is left of the bias, which below ``d`` samples can be several times as large. So this is
+        an estimate, not a bound.
 
         Raises:
             NotReadyError: if there are fewer than two samples, or no reference.

@@ -33,7 +33,7 @@ def plot_result(result: SelectionResult, path: str | os.PathLike[str] | None = N
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("Plots need matplotlib; install it with: pip install 'tm-bandit[plot]'") from error
+        raise ModuleNotFoundError("Plots need matplotlib; install it with: pip install matplotlib") from error
 
     figure = Figure(figsize=(9.5, 6.2), layout="constrained")
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(2.4, 1.0))
@@ -57,9 +57,9 @@ def _colours(result: SelectionResult) -> dict[str, str]:
 
 
 def _draw_intervals(axes: Axes, result: SelectionResult, colours: dict[str, str]) -> None:
-    """Draw each arm's interval as a band, that of the best arm stronger, and the rivals' optimistic ends as lines."""
+    """Draw the best arm's interval as a band, and both ends of the rivals' as lines, the optimistic one stronger."""
     total = result.total_samples
-    hopeful = "upper" if result.higher_is_better else "lower"
+    hopeful, doubtful = ("upper", "lower") if result.higher_is_better else ("lower", "upper")
     ends: list[tuple[float, str]] = []
     shown: list[float] = []
     for name in reversed(list(colours)):
@@ -67,12 +67,12 @@ def _draw_intervals(axes: Axes, result: SelectionResult, colours: dict[str, str]
         if not curve["samples"]:
             continue
         x, colour, first = curve["samples"], colours[name], name == result.best
-        alpha = 0.18 if first else 0.05
-        axes.fill_between(x, curve["lower"], curve["upper"], step="post", color=colour, alpha=alpha, lw=0)
         if first:
+            axes.fill_between(x, curve["lower"], curve["upper"], step="post", color=colour, alpha=0.16, lw=0)
             shown += [value for value in curve["upper"][len(x) // 4 :] if math.isfinite(value)]
         else:
             axes.step(x, curve[hopeful], where="post", color=colour, lw=1.0, ls=(0, (3, 2)), alpha=0.7)
+            axes.step(x, curve[doubtful], where="post", color=colour, lw=0.9, ls=(0, (1, 3)), alpha=0.6)
         axes.step(x, curve["debiased"], where="post", color=colour, lw=2.4 if first else 1.4, zorder=4 if first else 3)
         ends.append((curve["debiased"][-1], name))
     _fit_scale(axes, [value for value, _ in ends], shown, result)
@@ -80,7 +80,7 @@ def _draw_intervals(axes: Axes, result: SelectionResult, colours: dict[str, str]
     name = result.metric.removeprefix("Optimistic")
     axes.set_ylabel(f"{name} ({'higher' if result.higher_is_better else 'lower'} is better)", color=_INK)
     axes.set_title(_title(result), loc="left", fontsize=12, color=_INK, fontweight="bold")
-    note = "bands: intervals; dashed: how good each rival may still be"
+    note = "band: interval of the best arm; dashed and dotted: ends of the others'"
     axes.set_title(note, loc="right", fontsize=8, color="#6B7280")
 
 
