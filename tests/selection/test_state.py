@@ -95,19 +95,23 @@ def test_policies_without_a_plan_can_be_exchanged():
 
 @pytest.mark.parametrize("lost", ["arms", "history", "policy", "budget", "metric of an arm", "numbers of an arm"])
 def test_a_broken_state_changes_nothing(lost):
-    saved = make(arms(0.0, 0.3), budget=200)
+    saved = make(arms(0.0, 0.3), policy="halving", budget=200)
     saved.run(progress=False)
     state = saved.state_dict()
     if lost.endswith("arm"):
         state["arms"][1].pop("metric" if lost.startswith("metric") else "stats")
     else:
         state.pop(lost)
-    selector = make(policy="ucb", budget=90)
+    selector = make(policy="halving", budget=90)
     selector.run(progress=False)
     before = selector.state_dict()
     result = selector.result()
     with pytest.raises(InputError, match="broken state"):
         selector.load_state_dict(state)
     assert selector.result() == result
-    assert [arm["name"] for arm in selector.state_dict()["arms"]] == [arm["name"] for arm in before["arms"]]
+    after = selector.state_dict()
+    assert [arm["name"] for arm in after["arms"]] == [arm["name"] for arm in before["arms"]]
+    assert {name: after[name] for name in ("policy", "initial")} == {
+        name: before[name] for name in ("policy", "initial")
+    }
     assert selector.run(progress=False, budget=60).total_samples == 150

@@ -227,8 +227,8 @@ def debiased_log_is(fold_prob: Tensor, fold_num: Tensor, mean_entropy: float, wi
 
     Example:
         >>> prob = torch.tensor([[3.0, 1.0], [2.0, 2.0], [1.0, 3.0], [2.0, 2.0]])
-        >>> round(debiased_log_is(prob, torch.full((4,), 4.0), 0.0, 0.75), 3)
-        0.716
+        >>> round(debiased_log_is(prob, torch.full((4,), 4.0), 0.1, 0.65), 3)
+        0.616
     """
     used = fold_num > 0
     prob, num = fold_prob[used].double(), fold_num[used].double()
