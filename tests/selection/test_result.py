@@ -148,7 +148,9 @@ def test_the_sentence_names_epsilon():
     samplers = {"a": gaussian(0.0, 0.3), "b": gaussian(0.05, 0.3)}
     for stop, words in (("certified", "pessimistic one, up to epsilon = 0.3"), ("likely", "best, up to epsilon = 0.3")):
         selector = ModelSelector(MeanMetric(), samplers, budget=900, samples="features", stop=stop, epsilon=0.3)
-        assert words in selector.run(progress=False).summary()
+        result = selector.run(progress=False)
+        assert words in result.summary()
+        assert result.table()[1]["verdict"] == f"worse ({stop}, up to epsilon)"
     assert "epsilon" not in ModelSelector(MeanMetric(), samplers, samples="features").run(progress=False).summary()
 
 

@@ -94,7 +94,7 @@ def build_result(
             "n": arm.stats.num_samples,
             **scores(metric, numbers[arm.name]),
             "share": arm.stats.num_samples / total,
-            "verdict": _verdict_of(arm, verdict),
+            "verdict": _verdict_of(arm, verdict, selector.epsilon),
         }
         for arm in arms
     ]
@@ -122,15 +122,14 @@ def build_result(
     )
 
 
-def _verdict_of(arm: Arm, verdict: Verdict) -> str:
+def _verdict_of(arm: Arm, verdict: Verdict, epsilon: float) -> str:
     if arm.retired is not None:
         return f"retired: {arm.retired}"
     if arm.name == verdict.best:
         return "best"
-    if arm.name in verdict.certified_out:
-        return "worse (certified)"
     if arm.name in verdict.likely_out:
-        return "worse (likely)"
+        level = "certified" if arm.name in verdict.certified_out else "likely"
+        return f"worse ({level}, up to epsilon)" if epsilon else f"worse ({level})"
     return "tie" if arm.name in verdict.tied else "open"
 
 
