@@ -398,6 +398,8 @@ class TestBadInput:
         result = make(arms(0.0), budget=100).run(progress=False)
         assert (result.best, result.status, result.total_samples) == ("a0", "won", 100)
         assert "the only arm, there is nothing to compare it with." in result.summary()
+        assert ">only arm</span>" in result.to_html()
+        assert "certified" not in result.plot().axes[0].get_title("left")
         assert make(arms(0.0), budget=100, stop="certified").run(progress=False).total_samples == 10
 
     def test_held_arms_are_not_drawn_from_but_may_win(self):

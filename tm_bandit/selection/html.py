@@ -16,18 +16,14 @@ if TYPE_CHECKING:
 _NUM_COLOURS = 7  # more hues than that are not told apart; further arms are drawn in grey
 _NUM_BINS = 120
 
-#: For each status: the word on the badge, the class that colours it, and the sentence below the headline.
-_STATUS = {
-    "won": ("certified", "good", "Every rival's optimistic score is worse than the winner's pessimistic one."),
-    "likely": ("likely", "fair", "A heuristic verdict: the differences are significant, but nothing is certified."),
-    "tie": ("tie", "fair", "These arms cannot be told apart with the samples drawn."),
-    "target_met": ("target met", "good", "The target score is met."),
-    "budget_exhausted": (
-        "budget spent",
-        "plain",
-        "The best so far; the budget ended before the rivals were ruled out.",
-    ),
-    "unfinished": ("unfinished", "plain", "The best so far; the run is not over."),
+#: For each status: the word on the badge, and the class that colours it.
+_BADGES = {
+    "won": ("certified", "good"),
+    "likely": ("likely", "fair"),
+    "tie": ("tie", "fair"),
+    "target_met": ("target met", "good"),
+    "budget_exhausted": ("budget spent", "plain"),
+    "unfinished": ("unfinished", "plain"),
 }
 
 _STYLE = (
@@ -88,7 +84,9 @@ def render_html(result: SelectionResult, title: str | None = None) -> str:
     rows = result.table()
     styles = {row["arm"]: f"c{at}" if at < _NUM_COLOURS else "other" for at, row in enumerate(rows)}
     headline = "No arm was evaluated" if result.best is None else f"{result.best}"
-    word, tone, sentence = _STATUS.get(result.status, (result.status, "plain", ""))
+    word, tone = ("only arm", "plain") if result.unrivalled else _BADGES.get(result.status, (result.status, "plain"))
+    outcome = result.outcome()
+    sentence = f"{outcome[:1].upper()}{outcome[1:]}."
     if result.tied:
         sentence = f"Not separable from it: {', '.join(result.tied)}."
     if result.stopped_by == "interrupt":

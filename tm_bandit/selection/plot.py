@@ -97,7 +97,7 @@ def _curve(result: SelectionResult, name: str) -> dict[str, list[float]]:
 
 def _title(result: SelectionResult) -> str:
     words = {"won": "is the best (certified)", "likely": "is likely the best", "tie": "ties with others"}
-    outcome = words.get(result.status, "is recommended")
+    outcome = "is the only arm" if result.unrivalled else words.get(result.status, "is recommended")
     return f"{_plain(str(result.best))} {outcome} after {result.total_samples:,} samples"
 
 

@@ -117,7 +117,7 @@ class SelectionResult:
         """Return the outcome as a sentence or two."""
         if self.best is None:
             return f"No arm was evaluated ({self.total_samples} samples drawn)."
-        text = f"{self.best} ({self.metric} {_number(self.best_score)}): {self._outcome()}"
+        text = f"{self.best} ({self.metric} {_number(self.best_score)}): {self.outcome()}"
         if self.tied:
             text += f" ({', '.join([self.best, *self.tied])})"
         if self.stopped_by == "interrupt":
@@ -127,8 +127,14 @@ class SelectionResult:
             text += f"; evaluating all arms equally to the same certainty takes {self.uniform_cost}"
         return text + "."
 
-    def _outcome(self) -> str:
-        if len(self.arms) - len(self.retired) == 1 and self.status in ("won", "likely"):
+    @property
+    def unrivalled(self) -> bool:
+        """Whether the best arm has won only because no other is there, or none is left."""
+        return self.status in ("won", "likely") and len(self.arms) - len(self.retired) == 1
+
+    def outcome(self) -> str:
+        """Return what the status means, in words."""
+        if self.unrivalled:
             return "the only arm, there is nothing to compare it with" + (" any more" if self.retired else "")
         epsilon = self.settings.get("epsilon", 0.0)
         margin = f", up to epsilon = {_number(epsilon)}" if epsilon else ""
