@@ -146,19 +146,29 @@ class Session:
     def _start_selector(self, saved: dict[str, Any] | None = None) -> None:
         """Make the selector, which needs the reference, and give it the arms of a resumed training."""
         outcome: Summary | None = None
+        error: Exception | None = None
         if self.ranks.is_zero:
-            self._selector = self.settings.new_selector(self.settings.newcomers(self.trainer))
-            if saved is not None:
-                self._load_stats(saved)
-            for name in self.arms:
-                if name not in self._selector.arms and name not in self._selector.retired:
-                    self._selector.add_arm(name)
-            active = self._selector.arms
-            self.arms = {name: arm for name, arm in self.arms.items() if name in active}
-            if self.arms and self._selector.spent > 0:
-                outcome = self._summarise(self._selector.result(), tuple(self.arms))
+            try:
+                outcome = self._make_selector(saved)
+            except Exception as reason:  # any: the other ranks must hear of it before they wait for the arms
+                error = reason
+        self.ranks.agree(error)
         self.arms = self.ranks.tell(self.arms)
         self._summary = self.ranks.tell(outcome)
+
+    def _make_selector(self, saved: dict[str, Any] | None) -> Summary | None:
+        """Make the selector on the rank that owns it, and return what it knows already."""
+        self._selector = self.settings.new_selector(self.settings.newcomers(self.trainer))
+        if saved is not None:
+            self._load_stats(saved)
+        for name in self.arms:
+            if name not in self._selector.arms and name not in self._selector.retired:
+                self._selector.add_arm(name)
+        active = self._selector.arms
+        self.arms = {name: arm for name, arm in self.arms.items() if name in active}
+        if not self.arms or self._selector.spent == 0:
+            return None
+        return self._summarise(self._selector.result(), tuple(self.arms))
 
     def _load_stats(self, saved: dict[str, Any]) -> None:
         assert self._selector is not None

@@ -22,12 +22,11 @@ class ArmError(BanditError, RuntimeError):
 
 
 def brief(error: BaseException) -> str:
-    r"""Return an error's type and the first line of its message: a reason that fits into a table.
+    r"""Return an error's type and message in one line that is not too long for a table.
 
     Example:
-        >>> brief(ValueError("no such file\nand a long dump"))
-        'ValueError: no such file'
+        >>> brief(RuntimeError("Error(s) in loading state_dict:\n\tMissing key(s): 'weight'."))
+        "RuntimeError: Error(s) in loading state_dict: Missing key(s): 'weight'."
     """
-    lines = str(error).strip().splitlines()
-    first = lines[0] if lines else ""
-    return f"{type(error).__name__}: {first if len(first) <= 300 else first[:299] + '…'}"
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text if len(text) <= 300 else text[:299] + '…'}"

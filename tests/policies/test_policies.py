@@ -257,3 +257,19 @@ def test_what_is_left_open_is_filled_in_by_the_metric():
     assert UCB(natural_zero=True).suited(witness=True, natural_zero=False).natural_zero is True
     assert UCB().suited(witness=False, natural_zero=True).needs == {"optimistic"}
     assert UCB(index="bound").suited(witness=True, natural_zero=True).index == "bound"
+
+
+def test_policies_of_a_user_stay_what_they_are():
+    class Mine(UCB):
+        note = "kept"
+
+    class Two(TopTwo):
+        pass
+
+    mine = Mine()
+    mine.note = "changed"
+    suited = Two(mine).suited(witness=True, natural_zero=False)
+    assert (type(suited), type(suited.challenger), suited.challenger.note) == (Two, Mine, "changed")
+    assert (suited.challenger.natural_zero, mine.natural_zero) == (False, None)
+    with pytest.raises(InputError, match="UCB policy, but got Thompson"):
+        TopTwo(Thompson())

@@ -342,6 +342,7 @@ class TestBadInput:
             lambda: make(target="x"),
             lambda: make(refresh="x"),
             lambda: make().run(budget=-10),
+            lambda: make().extend_budget(-5),
             lambda: make().run(budget=1e2),
         ],
     )
@@ -441,3 +442,11 @@ class TestBadInput:
         late.hold_arm("late")
         assert late.select() is None
         assert late.result().status == "won"
+
+    def test_an_arm_without_any_rival_past_its_burn_in_is_not_called_certified(self):
+        selector = make(arms(0.0, 1.0), burn_in=20, budget=200)
+        selector.step(), selector.step()
+        selector.hold_arm("a1")
+        result = selector.run(progress=False)
+        assert (result.best, result.unrivalled) == ("a0", True)
+        assert "certified" not in result.summary()

@@ -6,6 +6,7 @@ import torch
 from tests.selection.toy import MeanMetric, gaussian
 from tm_bandit import ModelSelector, OptimisticFID, ReferenceStatistics
 from tm_bandit._exceptions import InputError
+from tm_bandit.policies import Uniform
 
 
 def arms(*means):
@@ -93,13 +94,42 @@ def test_policies_without_a_plan_can_be_exchanged():
     assert other.spent == 100
 
 
-@pytest.mark.parametrize("lost", ["arms", "history", "policy", "budget", "metric of an arm", "numbers of an arm"])
+def test_a_policy_whose_memory_is_empty_at_first_can_be_resumed():
+    class Counting(Uniform):
+        def __init__(self):
+            self.seen = {}
+
+        def choose(self, arms, rng):
+            name = super().choose(arms, rng)
+            self.seen[name] = self.seen.get(name, 0) + 1
+            return name
+
+        def state_dict(self):
+            return dict(self.seen)
+
+        def load_state_dict(self, state):
+            self.seen = dict(state)
+
+    first = make(policy=Counting(), budget=100)
+    first.run(progress=False)
+    second = make(policy=Counting(), budget=100)
+    second.load_state_dict(first.state_dict())
+    assert second.policy.seen == first.policy.seen != {}
+    with pytest.raises(InputError, match="plan='UCB', but got one with 'Counting'"):
+        make().load_state_dict(first.state_dict())
+
+
+@pytest.mark.parametrize(
+    "lost", ["arms", "history", "policy", "budget", "a bound", "metric of an arm", "numbers of an arm"]
+)
 def test_a_broken_state_changes_nothing(lost):
     saved = make(arms(0.0, 0.3), policy="halving", budget=200)
     saved.run(progress=False)
     state = saved.state_dict()
     if lost.endswith("arm"):
-        state["arms"][1].pop("metric" if lost.startswith("metric") else "stats")
+        state["arms"][1]["metric" if lost.startswith("metric") else "stats"] = {}
+    elif lost == "a bound":
+        state["arms"][0]["stats"]["pessimistic"] = None
     else:
         state.pop(lost)
     selector = make(policy="halving", budget=90)
@@ -115,3 +145,21 @@ def test_a_broken_state_changes_nothing(lost):
         name: before[name] for name in ("policy", "initial")
     }
     assert selector.run(progress=False, budget=60).total_samples == 150
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_what_cuts_a_load_short_changes_nothing(error, monkeypatch):
+    saved, selector = make(arms(0.0, 0.3), budget=200), make(budget=90)
+    saved.run(progress=False)
+    selector.run(progress=False)
+    result = selector.result()
+
+    def cut():
+        raise error
+
+    monkeypatch.setattr(selector, "_judge", cut)
+    with pytest.raises(error):
+        selector.load_state_dict(saved.state_dict())
+    monkeypatch.undo()
+    assert selector.result() == result
+    assert selector._initial == 3

@@ -165,14 +165,23 @@ class TestRecommendation:
         verdict = judge(arms, drawn_since=dict.fromkeys("abc", 900), traces={}, delta=0.05)
         assert (verdict.best, verdict.level, verdict.tied) == ("a", "tie", ("b",))
 
+    def test_likeness_is_judged_at_equal_counts(self):
+        # At 50 samples the rival is worse by 2; the leader's own loss has risen since.
+        leader, rival = arm("a", 900, value=5.0), arm("b", 50, value=4.0)
+        traces = {"a": {50: arm("a", 50, value=2.0), 900: leader}, "b": {50: rival}}
+        verdict = judge([leader, rival], drawn_since=dict.fromkeys("ab", 900), traces=traces, delta=0.05)
+        assert (verdict.best, verdict.level, verdict.tied) == ("a", "open", ())
+
     @pytest.mark.parametrize("se", [0.0, 1e-12])
     def test_an_arm_without_noise_does_not_change_what_is_believed_of_the_others(self, se):
         arms = [arm("a", w=1.0, value=1.6, se=0.5), arm("b", w=1.2, value=1.5, se=0.5)]
-        for others in (arms, [*arms, arm("constant", w=50.0, value=50.0, se=se)]):
+        constants = [arm(f"constant {i}", w=50.0, value=50.0 + i, se=se) for i in range(3)]
+        for others in (arms, [*arms, constants[0]], [*arms, *constants]):
             traces = {one.name: {one.num_samples: one} for one in others}
             assert trust_in_looseness(others, traces) == 0.0
             assert recommend(others, {}, traces) == "a"
-        assert trust_in_looseness([arm("a", se=se, w=1.0, value=2.0), arms[0]], {}) == 1.0
+        lonely = [arms[0], arm("constant", w=50.0, value=50.0, se=se)]
+        assert trust_in_looseness(lonely, {one.name: {one.num_samples: one} for one in lonely}) == 1.0
 
     @pytest.mark.parametrize("broken", [{"se": math.inf}, {"w": math.inf}, {"w": math.nan, "value": math.nan}])
     def test_looseness_is_believed_where_too_little_is_known(self, broken):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -55,6 +56,9 @@ class TopTwo(Policy):
     Args:
         challenger: measures the optimism of the arms that do not lead.
 
+    Raises:
+        InputError: if ``challenger`` is another kind of policy.
+
     Example:
         >>> import random
         >>> from tm_bandit.policies import ArmStats, TopTwo
@@ -66,9 +70,22 @@ class TopTwo(Policy):
     """
 
     def __init__(self, challenger: UCB | None = None) -> None:
+        if not isinstance(challenger, (UCB, type(None))):
+            raise InputError(f"Expected challenger to be a UCB policy, but got {type(challenger).__name__}.")
         self.challenger = UCB() if challenger is None else challenger
         # The debiased and the optimistic loss are good enough as old as the selector's last refresh.
         self.needs = self.challenger.needs
+
+    def suited(self, *, witness: bool, natural_zero: bool) -> TopTwo:
+        """Return this policy with what its challenger left open as a metric needs it, see :meth:`UCB.suited`.
+
+        Args:
+            witness: whether the metric has the witness bound.
+            natural_zero: whether its loss has a natural zero.
+        """
+        made = copy.copy(self)
+        TopTwo.__init__(made, self.challenger.suited(witness=witness, natural_zero=natural_zero))
+        return made
 
     def choose(self, arms: Sequence[ArmStats], rng: random.Random) -> str:
         """Return the leader or its challenger, whichever has fewer samples."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 from collections.abc import Sequence
@@ -97,11 +98,11 @@ class UCB(Policy):
             witness: whether the metric has the witness bound.
             natural_zero: whether its loss has a natural zero.
         """
-        return UCB(
-            exploration=self.exploration,
-            index=self.index or ("witness" if witness else "bound"),
-            natural_zero=natural_zero if self.natural_zero is None else self.natural_zero,
-        )
+        made = copy.copy(self)
+        index = self.index or ("witness" if witness else "bound")
+        zero = natural_zero if self.natural_zero is None else self.natural_zero
+        UCB.__init__(made, exploration=self.exploration, index=index, natural_zero=zero)
+        return made
 
     def choose(self, arms: Sequence[ArmStats], rng: random.Random) -> str:
         """Return the arm with the smallest index."""

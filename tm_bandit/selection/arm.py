@@ -125,6 +125,9 @@ class Arm:
         snapshots = [ArmStats(self.name, **numbers) for numbers in state["trace"]]
         self.trace = {stats.num_samples: stats for stats in snapshots}
         device = self.metric.device
+        lost = {name for name in self.metric.metric_state if name != "identity"} - set(state["metric"])
+        if lost and self.retired is None:
+            raise ValueError(f"the arm {self.name!r} has no {', '.join(sorted(lost))}")
         for name, value in state["metric"].items():
             moved = [v.to(device) for v in value] if isinstance(value, list) else value.to(device)
             setattr(self.metric, name, moved)

@@ -130,12 +130,12 @@ class SelectionResult:
     @property
     def unrivalled(self) -> bool:
         """Whether the best arm has won only because no other is there, or none is left."""
-        return self.status in ("won", "likely") and len(self.arms) - len(self.retired) == 1
+        return self.status in ("won", "likely") and not any(row["verdict"].startswith("worse") for row in self.arms)
 
     def outcome(self) -> str:
         """Return what the status means, in words."""
         if self.unrivalled:
-            return "the only arm, there is nothing to compare it with" + (" any more" if self.retired else "")
+            return "the only arm, there is nothing to compare it with" + ("" if len(self.arms) == 1 else " any more")
         epsilon = self.settings.get("epsilon", 0.0)
         margin = f", up to epsilon = {_number(epsilon)}" if epsilon else ""
         return _SENTENCES.get(self.status, self.status).format(margin=margin)
@@ -193,7 +193,7 @@ class SelectionResult:
         Raises:
             InputError: if the text is not a selection result.
         """
-        is_text = isinstance(source, str) and (not source.strip() or source.lstrip()[0] in "{[")
+        is_text = isinstance(source, str) and (not source.strip() or source.lstrip()[0] == "{")
         text = str(source) if is_text else Path(source).read_text("utf-8")
         try:
             data = json.loads(text)
@@ -223,7 +223,7 @@ class SelectionResult:
 
     def __eq__(self, other: object) -> bool:
         # As text, because a score that is not known, NaN, is not equal to itself.
-        return isinstance(other, SelectionResult) and self.to_json() == other.to_json()
+        return self.to_json() == other.to_json() if isinstance(other, SelectionResult) else NotImplemented
 
     def __str__(self) -> str:
         rows = [list(COLUMNS), *([_cell(name, row[name]) for name in COLUMNS] for row in self.table())]

@@ -190,7 +190,9 @@ class ModelSelector:
             raise InputError(f"Expected a new name for the arm, but got {name!r}, which exists; choose another name.")
         if sampler is not None and not callable(sampler):
             raise InputError(f"Expected a callable sampler for arm {name!r}, but got {type(sampler).__name__}.")
-        self._arms[name] = self._new_arm(name, sampler, self._arms)
+        metric = arm_metric(self.metric, arm_delta(self.metric, self._initial, len(self._arms) + 1), self.device)
+        joined = {arm.name: arm.stats.num_samples for arm in self._arms.values() if arm.retired is None}
+        self._arms[name] = Arm(name, metric, sampler, 1.0 + self.refresh, joined)
         self._verdict = replace(self._verdict, level="open")
 
     def retire_arm(self, name: str, reason: str | None = None) -> None:
@@ -322,7 +324,7 @@ class ModelSelector:
 
         if budget is not None:
             check_count("budget", budget, 0)
-            self.budget = self.spent + budget
+            self.budget = self.spent + int(budget)
         self._warn_of_a_small_budget()
         if not self._prepared:
             self.policy.prepare(num_arms=len(self.arms), budget=self.budget, batch_size=self.batch_size)
@@ -341,6 +343,7 @@ class ModelSelector:
 
     def extend_budget(self, num_samples: int) -> None:
         """Allow ``num_samples`` more samples."""
+        check_count("num_samples", num_samples, 0)
         self.budget += num_samples
 
     def result(self) -> SelectionResult:
@@ -384,14 +387,8 @@ class ModelSelector:
                 policy with a plan), or broken; nothing has changed then.
         """
         load_state(self, state)
-        self._judge()
 
     # ---- private ----------------------------------------------------------------------------------------------
-
-    def _new_arm(self, name: str, sampler: Sampler | None, others: Mapping[str, Arm]) -> Arm:
-        metric = arm_metric(self.metric, arm_delta(self.metric, self._initial, len(others) + 1), self.device)
-        joined = {arm.name: arm.stats.num_samples for arm in others.values() if arm.retired is None}
-        return Arm(name, metric, sampler, 1.0 + self.refresh, joined)
 
     def _known(self, name: str) -> Arm:
         if name not in self._arms:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Mapping
 from typing import cast
 
@@ -68,12 +69,12 @@ def check_arguments(
 
 def check_count(name: str, value: object, least: int) -> None:
     """Raise ``InputError`` unless ``value`` is an integer of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         raise InputError(f"Expected {name} to be an integer >= {least}, but got {value!r}; choose another value.")
 
 
 def _is_finite(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return not isinstance(value, bool) and isinstance(value, numbers.Real) and math.isfinite(value)
 
 
 def resolve_policy(policy: str | Policy, metric: OptimisticMetric, goal: str, stop: str) -> Policy:
@@ -95,11 +96,8 @@ def resolve_policy(policy: str | Policy, metric: OptimisticMetric, goal: str, st
         return LUCB() if stop == "certified" else Uniform()
     # With the bound of another program, "ucb" is that program's algorithm whatever the goal.
     made = TopTwo() if policy == "ucb" and goal == "identify" and witness else make_policy(policy)
-    suit = {"witness": witness, "natural_zero": not metric.higher_is_better}
-    if type(made) is UCB:
-        made = made.suited(**suit)
-    elif type(made) is TopTwo:
-        made = TopTwo(made.challenger.suited(**suit))
+    if isinstance(made, (UCB, TopTwo)):
+        made = made.suited(witness=witness, natural_zero=not metric.higher_is_better)
     if "stderr" in made.needs and not witness:
         raise InputError(
             f"Expected bound='witness' for {type(made).__name__}, but got {getattr(metric, 'bound', None)!r}, which "

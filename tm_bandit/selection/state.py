@@ -6,14 +6,16 @@ import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tm_bandit._exceptions import InputError
-from tm_bandit.selection.arm import Arm
+from tm_bandit._exceptions import InputError, brief
 from tm_bandit.selection.report import History
 
 if TYPE_CHECKING:
     from tm_bandit.selection.selector import ModelSelector
 
-STATE_VERSION = 1
+STATE_VERSION = 2
+
+#: What loading replaces.
+_PARTS = ("_arms", "_initial", "_history", "_prepared", "_verdict", "budget", "policy")
 
 
 def state_of(selector: ModelSelector) -> dict[str, Any]:
@@ -39,38 +41,49 @@ def load_state(selector: ModelSelector, state: Mapping[str, Any]) -> None:
     Raises:
         InputError: if the state is of another kind of run, or broken; the selector is then as it was.
     """
+    _check_kind(selector, state)
+    before = {name: getattr(selector, name) for name in _PARTS}
+    try:
+        _replace(selector, state)
+    except BaseException as error:
+        vars(selector).update(before)
+        if isinstance(error, (LookupError, TypeError, ValueError, AttributeError)):
+            raise InputError(
+                f"Expected what ModelSelector.state_dict() returned, but got a broken state ({brief(error)}); load "
+                "another one, or start anew."
+            ) from error
+        raise
+
+
+def _replace(selector: ModelSelector, state: Mapping[str, Any]) -> None:
+    known, selector._arms = selector._arms, {}
+    samplers = {name: arm.sampler for name, arm in known.items()}
+    selector._initial = int(state["initial"])
+    for saved in state["arms"]:
+        selector.add_arm(saved["name"], samplers.pop(saved["name"], None))
+        selector._arms[saved["name"]].load_state_dict(saved)
+    for name, sampler in samplers.items():
+        selector.add_arm(name, sampler)
+    selector.policy, selector._history = copy.deepcopy(selector.policy), History()
+    selector.policy.load_state_dict(state["policy"])
+    selector._history.load(state["history"])
+    selector.budget, selector._prepared = int(state["budget"]), bool(state["prepared"])
+    selector._judge()
+
+
+def _check_kind(selector: ModelSelector, state: Mapping[str, Any]) -> None:
+    # A policy that remembers nothing can be exchanged for another, and a width may not be known yet.
+    stateless = not state.get("policy") and not selector.policy.state_dict()
     for name, mine in _kind(selector).items():
         theirs = state.get(name)
-        if theirs != mine and not (name == "width" and None in (mine, theirs)):
+        left_open = stateless if name == "plan" else name == "width" and None in (mine, theirs)
+        if theirs != mine and not left_open:
             raise InputError(f"Expected a state with {name}={mine!r}, but got one with {theirs!r}; use the same value.")
-    before = selector._initial
-    try:
-        selector._initial = int(state["initial"])
-        known, arms = dict(selector._arms), dict[str, Arm]()
-        for saved in state["arms"]:
-            name = saved["name"]
-            sampler = known.pop(name).sampler if name in known else None
-            arms[name] = selector._new_arm(name, sampler, arms)
-            arms[name].load_state_dict(saved)
-        for name, arm in known.items():
-            arms[name] = selector._new_arm(name, arm.sampler, arms)
-        policy, history = copy.deepcopy(selector.policy), History()
-        policy.load_state_dict(state["policy"])
-        history.load(state["history"])
-        budget, prepared = int(state["budget"]), bool(state["prepared"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        selector._initial = before
-        raise InputError(
-            f"Expected what ModelSelector.state_dict() returned, but got a broken state ({type(error).__name__}: "
-            f"{error}); load another one, or start anew."
-        ) from error
-    selector._arms, selector.policy, selector._history = arms, policy, history
-    selector.budget, selector._prepared = budget, prepared
 
 
 def _kind(selector: ModelSelector) -> dict[str, Any]:
-    """Return what must be the same for a state to be loaded; a width that is not known yet is ``None``."""
-    metric, policy = selector.metric, selector.policy
+    """Return what must be the same for a state to be loaded."""
+    metric = selector.metric
     return {
         "version": STATE_VERSION,
         "metric": type(metric).__name__,
@@ -78,6 +91,5 @@ def _kind(selector: ModelSelector) -> dict[str, Any]:
         "width": getattr(metric, "num_features", getattr(metric, "num_classes", None)) or None,
         "seed": selector.seed,
         "batch_size": selector.batch_size,
-        # A policy that remembers nothing can be exchanged for another.
-        "plan": type(policy).__name__ if policy.state_dict() else None,
+        "plan": type(selector.policy).__name__,
     }

@@ -14,7 +14,6 @@ Three levels of certainty, from strong to weak:
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -27,7 +26,7 @@ Status = Literal["won", "likely", "tie", "target_met", "budget_exhausted", "unfi
 FEWEST = 50
 #: Below about this many samples what the witness misses is noisier than the standard error of its mean says.
 _EARLY = 30
-#: An arm whose standard error is smaller than the median of the arms by this factor has no noise at all.
+#: An arm whose standard error is smaller than the largest of the arms by this factor has no noise at all.
 _NO_NOISE = 1e-6
 
 #: An arm's numbers at growing sample counts that are the same for all arms: ``{num_samples: numbers}``, ascending.
@@ -147,7 +146,7 @@ def trust_in_looseness(arms: Sequence[ArmStats], traces: Mapping[str, Trace]) ->
         # Too little is known of some arm.
         return 1.0
     # The scores of a generator that always makes the same differ by rounding; it says nothing about noise.
-    floor = _NO_NOISE * statistics.median(arm.stderr for arm in known)
+    floor = _NO_NOISE * max(arm.stderr for arm in known)
     known = [arm for arm in known if arm.stderr > floor]
     if len(known) < 2:
         return 1.0
@@ -266,7 +265,8 @@ def judge(
         return Verdict(best, "likely", out, frozenset(weak))
     least = min(FEWEST, leader.num_samples)
     rest = [arm for arm in standing if arm is not leader and arm.name not in weak and arm.num_samples >= least]
-    tied = tuple(arm.name for arm in rest if _alike(arm, leader, epsilon, by_witness=own))
+    pairs = [at_equal_n(arm, leader, traces) or (arm, leader) for arm in rest]
+    tied = tuple(rival.name for rival, best_one in pairs if _alike(rival, best_one, epsilon, by_witness=own))
     return Verdict(best, "tie" if tied else "open", out, frozenset(weak), tied)
 
 
