@@ -135,7 +135,7 @@ def line(result: SelectionResult, prefix: str, newest: int, values: dict[str, fl
     verdict = {"won": "certified", "budget_exhausted": "not settled", "unfinished": "not settled"}.get(
         result.status, result.status
     )
-    if len(result.arms) - len(result.retired) == 1:
+    if result.unrivalled:
         verdict = "the only arm"
     rivals = f" with {', '.join(result.tied)}" if result.tied else ""
     metric = result.metric.removeprefix("Optimistic")

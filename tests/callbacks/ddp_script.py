@@ -42,14 +42,15 @@ CASES = {
     "unable": (Unable, {"batch_size": 16, "budget": 32}, False),
     "forked": (Calm, {"batch_size": 16, "budget": 32}, False),
     "resumed": (Calm, {"batch_size": 24, "chunk_size": 8, "budget": 72}, False),
+    "changed": (Calm, {"batch_size": 16, "budget": 32}, False),
 }
 
 
-def train(folder: Path, devices: int, case: str, epochs: int = 3, ckpt: Path | None = None) -> dict:
+def train(folder: Path, devices: int, case: str, epochs: int = 3, ckpt: Path | None = None, **changes) -> dict:
     kind, settings, averaged = CASES[case]
     callbacks = []
     if settings is not None:
-        settings = {**settings, "metric": settings.get("metric", fid()) or fid(with_reference=False)}
+        settings = {**settings, **changes, "metric": settings.get("metric", fid()) or fid(with_reference=False)}
         callbacks = [bandit(folder / "arms", **settings), ModelCheckpoint(folder / "last", save_last=True)]
     callbacks += [EMAWeightAveraging(decay=0.7)] if averaged else []
     run = trainer(
@@ -93,9 +94,10 @@ def train(folder: Path, devices: int, case: str, epochs: int = 3, ckpt: Path | N
 
 def attempt(folder: Path, devices: int, case: str) -> dict | str:
     try:
-        if case == "resumed":
+        if case in ("resumed", "changed"):
             train(folder, devices, case, epochs=1)
-            return train(folder, devices, case, ckpt=folder / "last" / "last.ckpt")
+            changes = {"seed": 3} if case == "changed" else {}
+            return train(folder, devices, case, ckpt=folder / "last" / "last.ckpt", **changes)
         return train(folder, devices, case)
     except Exception as error:
         return f"{type(error).__name__}: {error}"

@@ -33,7 +33,7 @@ def alone(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
-    cases = (*SHARED, "reference", "plain", "without", "resumed", "sick", "unable")
+    cases = (*SHARED, "reference", "plain", "without", "resumed", "changed", "sick", "unable")
     return launch(tmp_path_factory.mktemp("together"), 2, *cases)
 
 
@@ -85,6 +85,12 @@ def test_resumed_training_selects_the_same(together):
         assert resumed["history"]["arm"] == whole["history"]["arm"]
         assert resumed["best"] == whole["best"]
         assert rank["resumed"]["score"] == pytest.approx(rank["uneven"]["score"], rel=1e-9)
+
+
+def test_settings_that_changed_are_refused_on_all_ranks(together):
+    zero, one = (rank["changed"] for rank in together[0])
+    assert zero.startswith("InputError: Expected a state with seed=3, but got one with 0")
+    assert one.startswith("InputError: Another rank failed (InputError: Expected a state with seed=3")
 
 
 def test_a_failure_on_one_rank_retires_the_arm_on_all(together):

@@ -200,5 +200,8 @@ def test_settings_that_changed_are_refused(tmp_path):
     from tm_bandit._exceptions import InputError
 
     train(tmp_path, max_epochs=1)
-    with pytest.raises(InputError, match="seed"):
-        train(tmp_path, max_epochs=2, seed=3, ckpt_path=tmp_path / "last" / "last.ckpt")
+    other = fid()
+    other.bound = "paper"
+    for name, change in (("seed", {"seed": 3}), ("bound", {"metric": other}), ("plan", {"policy": "halving"})):
+        with pytest.raises(InputError, match=f"with {name}="):
+            train(tmp_path, max_epochs=2, ckpt_path=tmp_path / "last" / "last.ckpt", **change)

@@ -342,7 +342,6 @@ class TestBadInput:
             lambda: make(target="x"),
             lambda: make(refresh="x"),
             lambda: make().run(budget=-10),
-            lambda: make().extend_budget(-5),
             lambda: make().run(budget=1e2),
         ],
     )

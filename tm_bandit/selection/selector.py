@@ -342,8 +342,7 @@ class ModelSelector:
         return self.result()
 
     def extend_budget(self, num_samples: int) -> None:
-        """Allow ``num_samples`` more samples."""
-        check_count("num_samples", num_samples, 0)
+        """Allow ``num_samples`` more samples, or fewer if it is negative."""
         self.budget += num_samples
 
     def result(self) -> SelectionResult:
