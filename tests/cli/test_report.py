@@ -39,7 +39,13 @@ def make_result(num_arms=4, pulls=60, **changes):
             history[column].append(entry[column])
     total = 10 * pulls
     arms = [
-        {"arm": name, "pulls": n // 10, "n": n, "share": n / total, "verdict": "best" if name == names[0] else "open"}
+        {
+            "arm": name,
+            "pulls": n // 10,
+            "n": n,
+            "share": n / total,
+            "verdict": "best" if name == names[0] else "worse (likely)",
+        }
         | rows[name]
         for name, n in counts.items()
     ]
