@@ -34,7 +34,7 @@ def demo(figures: dict) -> str:
     if f["chosen_by_fid"] != f["best_by_fid"]:
         best = f"the best one, `{f['best_by_fid']}`, has {f['best_fid']:.2f}"
     ways = dict.fromkeys(name.split("/")[1].removesuffix(" steps") for name in f["truth"])
-    need = f"and with {f['uniform_most']:,} samples still not as often as that"
+    need = f"and with {f['uniform_most']:,} samples still below {f['bandit_share']:.0%}"
     if f["uniform_need"]:
         ratio = f["uniform_need"] / f["samples_fid"]
         need = f"and needs {f['uniform_need']:,} samples, {ratio:.1f} times as many, to be right as often"
