@@ -176,10 +176,10 @@ def measure_is() -> list[dict[str, Any]]:
     return table
 
 
-def render(fid: list[dict[str, Any]], inception: list[dict[str, Any]]) -> str:
+def render(fid: list[dict[str, Any]], inception: list[dict[str, Any]], threads: int) -> str:
     """Return the tables as markdown."""
     lines = [
-        f"Frechet distance, d = {DIM}, pull of {PULL} (update + compute, bound 'authors')",
+        f"Frechet distance, d = {DIM}, pull of {PULL} (update + compute, bound 'authors'), threads: {threads}",
         "",
         "| n | ours, ms | torchmetrics, ms | authors' algorithm, ms | times torchmetrics (target) "
         "| times authors (target) | arm, MB | its rows, MB | torchmetrics, MB |",
@@ -204,10 +204,10 @@ def main(full: bool, out: Path) -> None:
         full: repeat the slow competitors instead of timing them once.
         out: folder for ``metrics.json`` and ``metrics.md``.
     """
-    fid, inception = measure_fid(full), measure_is()
-    text = render(fid, inception)
+    fid, inception, threads = measure_fid(full), measure_is(), torch.get_num_threads()
+    text = render(fid, inception, threads)
     print(text)
     out.mkdir(parents=True, exist_ok=True)
     (out / "metrics.md").write_text(text + "\n")
-    result = {"threads": torch.get_num_threads(), "dim": DIM, "pull": PULL, "fid": fid, "inception_score": inception}
+    result = {"threads": threads, "dim": DIM, "pull": PULL, "fid": fid, "inception_score": inception}
     (out / "metrics.json").write_text(json.dumps(result, indent=1) + "\n")
