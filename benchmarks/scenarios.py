@@ -112,6 +112,13 @@ def diverse() -> Scenario:
     return _gaussian_scenario("diverse but bad", arms)
 
 
+def mirror() -> Scenario:
+    """The best arm is more diverse than the real data; its rivals are less diverse, and worse."""
+    arms = [mixed_arm("diverse", 8.0, 0, scale=1.2, mean_share=0.3)]
+    arms += [mixed_arm(f"FD {d:g}", d, i, scale=0.8) for i, d in enumerate((9.5, 11.0, 13.0, 15.0), 1)]
+    return _gaussian_scenario("diverse and good", arms)
+
+
 def graded() -> Scenario:
     """Twenty arms that differ in their variance alone: truncation 0.01 to 0.1, as in the paper."""
     covariance = reference_covariance()
@@ -211,6 +218,7 @@ SCENARIOS: dict[str, Callable[[], Scenario | None]] = {
     "demo": demo,
     "close": close,
     "diverse": diverse,
+    "mirror": mirror,
     "graded": graded,
     "imagenet": lambda: paper_scale("imagenet"),
     "cifar10": lambda: paper_scale("cifar10"),

@@ -24,6 +24,7 @@ from tm_bandit.functional.witness_fd import (
     FrechetFit,
     FrechetSums,
     block_size,
+    coarse_distance,
     damp_witness,
     fit_frechet_map,
     gaussian_score_std,
@@ -326,3 +327,51 @@ def test_few_rows_are_rotated_as_many_are(dim, count):
     rows = torch.randn(count, dim, generator=generator, dtype=torch.float64)
     expected = (rows - mean) @ turn / values.mean().sqrt()
     torch.testing.assert_close(basis.rotate(rows).double(), expected, rtol=1e-4, atol=1e-4)
+
+
+class TestCoarseDistance:
+    @staticmethod
+    def copies(shift, scale, runs, count, seed=0):
+        """Rows of shifted and scaled copies of a reference with a steep spectrum, and the reference's axes."""
+        generator = torch.Generator().manual_seed(seed)
+        deviations = torch.arange(1, 41, dtype=torch.float64) ** -0.5
+        signs = torch.randint(0, 2, (40,), generator=generator) * 2.0 - 1.0
+        noise = torch.randn(runs, count, 40, generator=generator, dtype=torch.float64)
+        return deviations * (shift * signs + scale * noise), make_axes(deviations.square())
+
+    @pytest.mark.parametrize(("shift", "scale"), [(0.0, 1.0), (0.5, 1.0), (0.0, 1.5), (0.7, 0.6)])
+    def test_many_copies_have_the_true_distance_on_average(self, shift, scale):
+        rows, axes = self.copies(shift, scale, runs=2000, count=10)
+        found = coarse_distance(sum_rows(rows, axes, 1), axes)
+        covariance = torch.diag(axes.eigenvalues)
+        zero = torch.zeros(40, dtype=torch.float64)
+        mean = shift * axes.eigenvalues.sqrt()  # the signs do not change the distance
+        truth = float(frechet_distance(mean, scale**2 * covariance, zero, covariance))
+        # The root of an estimated trace is off by second-order noise; 1 % of the reference's trace allows for it.
+        assert float(found.mean()) == pytest.approx(truth, abs=0.01 * float(axes.eigenvalues.sum()))
+
+    def test_it_is_less_noisy_than_the_squared_distance_of_the_means(self):
+        rows, axes = self.copies(0.5, 1.0, runs=2000, count=10)
+        plain = rows.mean(1).square().sum(-1) - rows.var(1).sum(-1) / 10
+        assert float(coarse_distance(sum_rows(rows, axes, 1), axes).std()) < 0.75 * float(plain.std())
+
+    def test_by_hand(self):
+        rows = torch.tensor([[1.0, 0.0], [3.0, 0.0]], dtype=torch.float64)
+        axes = make_axes(torch.tensor([4.0, 1.0]))
+        # Means 2 and 0, variances 2 and 0: the shift is ((4 - 1) / 4 + 0) / 2 and the scale the root of 2 / 5.
+        expected = 5 * (0.375 + (math.sqrt(0.4) - 1) ** 2)
+        assert float(coarse_distance(sum_rows(rows, axes, 1), axes)) == pytest.approx(expected, rel=1e-12)
+
+    def test_the_stream_tells_it_of_the_rows_at_the_last_fit(self):
+        rows, axes = self.copies(0.5, 1.2, runs=1, count=64)
+        basis = FrechetBasis.from_eigen(torch.zeros(40).double(), axes.eigenvalues, torch.eye(40).double())
+        stream = FrechetStream(basis)
+        stream.extend(rows[0, :9])
+        assert math.isnan(stream.summary().coarse)
+        stream.extend(rows[0, 9:])
+        fitted = max(refit_counts(64))
+        expected = float(coarse_distance(sum_rows(rows[0, :fitted], axes, 1), axes))
+        assert stream.summary().coarse == pytest.approx(expected, rel=1e-9)
+        settled = FrechetStream(basis, settled=moments_from_rows(rows[0, :20]), settled_scores=torch.zeros(20).double())
+        settled.extend(rows[0, 20:])
+        assert settled.summary().coarse == pytest.approx(expected, rel=1e-9)

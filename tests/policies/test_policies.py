@@ -73,6 +73,64 @@ def test_ucb_index_by_hand():
         assert policy.choose([a, moved], RNG) == expected
 
 
+class TestBeatenArms:
+    """UCB's favourite is the rival, whose witness is small; the leader has the most samples."""
+
+    @staticmethod
+    def chosen(rival, then, now, policy=None):
+        policy = UCB() if policy is None else policy
+        policy.recall({"rival": {10: rival}, "leader": {10: then, now.num_samples: now}})
+        return policy.choose([rival, now], RNG)
+
+    @staticmethod
+    def arms(margin, drift=0.0, coarse=3.0, pulls=100):
+        """The three records, the rival's estimate being above what is needed by ``margin``."""
+        z = 0.8 * math.sqrt(2 * math.log1p(pulls + 2)) * math.hypot(1.5, 0.5, drift)
+        common = {"witness": 1.0, "stderr": 0.2}
+        then = arm("leader", 10, **common, estimate=60.0, debiased=6.0, debiased_stderr=1.0, coarse=2.0)
+        now = arm("leader", 5 * pulls, witness=5.0, stderr=0.1, estimate=7.0, debiased=6.0 + drift, debiased_stderr=0.5)
+        estimate = 60.0 + drift + z + margin
+        rival = arm("rival", 10, **common, estimate=estimate, debiased=8.0, debiased_stderr=1.5, coarse=coarse)
+        return rival, then, now
+
+    @pytest.mark.parametrize("drift", [0.0, 4.0, -4.0])
+    def test_an_arm_is_passed_over_from_the_margin_on(self, drift):
+        assert self.chosen(*self.arms(1e-6, drift)) == "leader"
+        assert self.chosen(*self.arms(-1e-6, drift)) == "rival"
+
+    def test_the_margin_grows_with_the_pulls_and_with_the_exploration_factor(self):
+        rival, then, now = self.arms(0.1)
+        later = replace(now, pulls=400, num_samples=2000)
+        assert self.chosen(rival, then, now) == "leader"
+        assert self.chosen(rival, then, later) == "rival"
+        assert self.chosen(rival, then, now, UCB(exploration=2.0)) == "rival"
+
+    @pytest.mark.parametrize("coarse", [1.9, math.nan])
+    def test_a_coarse_loss_below_the_leaders_or_unknown_keeps_an_arm_in(self, coarse):
+        assert self.chosen(*self.arms(50.0, coarse=coarse)) == "rival"
+        assert self.chosen(*self.arms(50.0, coarse=2.0)) == "leader"
+
+    def test_without_common_counts_nobody_is_passed_over(self):
+        rival, then, now = self.arms(50.0)
+        assert UCB().choose([rival, now], RNG) == "rival"
+        policy = UCB()
+        policy.recall({"rival": {10: rival}, "leader": {15: then}})
+        assert policy.choose([rival, now], RNG) == "rival"
+
+    def test_other_indices_do_not_look_at_it(self):
+        rival, then, now = self.arms(50.0)
+        assert self.chosen(rival, then, now, UCB(natural_zero=False)) == "rival"
+        bounds = [replace(numbers, optimistic=numbers.witness) for numbers in (rival, then, now)]
+        assert self.chosen(*bounds, UCB(index="bound")) == "rival"
+
+    def test_among_equal_counts_the_lowest_estimate_leads(self):
+        leader = arm("b", 10, witness=2.0, stderr=0.2, estimate=60.0, debiased=6.0, debiased_stderr=1.0, coarse=2.0)
+        rival = arm("a", 10, witness=1.0, stderr=0.2, estimate=90.0, debiased=8.0, debiased_stderr=1.0, coarse=3.0)
+        policy = UCB()
+        policy.recall({"a": {10: rival}, "b": {10: leader}})
+        assert policy.choose([rival, leader], RNG) == "b"
+
+
 def test_index_of_a_loss_without_a_natural_zero():
     # After 100 samples the debiased estimate has half the weight of the witness, after 50 a third.
     a = arm("a", 100, witness=-2.0, stderr=0.1, debiased=-1.7, debiased_stderr=0.2)

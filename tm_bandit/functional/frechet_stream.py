@@ -30,6 +30,7 @@ from tm_bandit.functional.witness_fd import (
     FrechetSums,
     FrechetWitness,
     block_size,
+    coarse_distance,
     score_rows,
 )
 
@@ -47,12 +48,14 @@ class WitnessSummary(NamedTuple):
         damping: mean damping factor of the witnesses in use; one means undamped.
         largest: largest eigenvalue of the rows' covariance, on the axes of the block.
         spectrum: fitted eigenvalues of the reference's covariance times the rows', in no particular order, if fitted.
+        coarse: see :func:`~tm_bandit.functional.witness_fd.coarse_distance`; of the rows at the last fit.
     """
 
     scores: ScoreMoments
     damping: float
     largest: float
     spectrum: Tensor | None = None
+    coarse: float = math.nan
 
 
 def upper_bound(plug_in: float, summary: WitnessSummary, alpha: float, kind: WidthKind = "mixture") -> float:
@@ -146,6 +149,7 @@ class FrechetStream:
         self._damping = 1.0
         self._largest = 0.0
         self._spectrum: Tensor | None = None
+        self._coarse = math.nan
 
     def extend(self, rows: Tensor) -> None:
         """Add rows; they are not copied, so they must not change any more.
@@ -169,6 +173,7 @@ class FrechetStream:
             self._damping,
             self._largest * unit,
             None if self._spectrum is None else self._spectrum * unit**2,
+            self._coarse * unit,
         )
 
     def scores(self) -> Tensor:
@@ -219,6 +224,7 @@ class FrechetStream:
             self._witness = FrechetWitness(*(part.to(grouped) for part in witness))._replace(constant=witness.constant)
             self._damping = float(damping.mean())
             self._largest = _largest_eigenvalue(training)
+            self._coarse = self._coarse_distance(sums)
             self._spectrum = fit.spectrum.mean(0)
             self._fitted = count
             if crossfit and count:
@@ -259,6 +265,13 @@ class FrechetStream:
                 held += piece.shape[0]
         if held:
             yield waiting[0] if len(waiting) == 1 else torch.cat(waiting)
+
+    def _coarse_distance(self, sums: FrechetSums) -> float:
+        """Return the coarse distance of all rows, the settled ones included."""
+        whole = FrechetSums(*(part.sum(0) for part in sums))
+        if self._settled_sums is not None:
+            whole = self._settled_sums.plus(whole)
+        return float(coarse_distance(whole, self.basis.axes))
 
     def _with_settled(self, training: FrechetSums, settled: Moments) -> FrechetSums:
         """Add the settled rows to every fold's training rows."""

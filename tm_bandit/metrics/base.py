@@ -32,7 +32,7 @@ class Debiased(NamedTuple):
 
 
 #: The names that :meth:`OptimisticMetric.losses` understands: the float fields of ``ArmStats``.
-LOSS_FIELDS = ("witness", "stderr", "estimate", "optimistic", "pessimistic", "debiased", "debiased_stderr")
+LOSS_FIELDS = ("witness", "stderr", "estimate", "optimistic", "pessimistic", "debiased", "debiased_stderr", "coarse")
 
 _identities = itertools.count(1)
 

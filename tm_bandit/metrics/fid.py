@@ -327,7 +327,7 @@ class OptimisticFID(WitnessRowMetric):
     def losses(self, fields: Iterable[str]) -> dict[str, float]:
         """Return the asked-for fields of ``ArmStats``; the distance is a loss already.
 
-        For bounds without a witness, ``witness`` is the bound's own plug-in and ``stderr`` is 0.
+        For bounds without a witness, ``witness`` is the bound's own plug-in, ``stderr`` is 0 and ``coarse`` unknown.
 
         Args:
             fields: names out of ``LOSS_FIELDS``.
@@ -351,6 +351,8 @@ class OptimisticFID(WitnessRowMetric):
                 result["witness"], result["stderr"] = self._witness_mean()
             if wanted & {"debiased", "debiased_stderr"}:
                 result["debiased"], result["debiased_stderr"] = self._debiased()
+            if "coarse" in wanted:
+                result["coarse"] = self._witness_summary().coarse if self.bound == "witness" else math.nan
         return {name: value for name, value in result.items() if name in wanted}
 
     def score_from_loss(self, loss: float) -> float:

@@ -32,6 +32,8 @@ class ArmStats:
         pessimistic: the pessimistic end of the confidence interval (an upper bound of the loss).
         debiased: the near-unbiased estimate, for comparing arms of different ``num_samples``.
         debiased_stderr: its standard error.
+        coarse: the loss if the samples were a shifted and scaled copy of the real ones: often wrong, but at few samples
+            much less noisy than the others. Not all metrics have it.
     """
 
     name: str
@@ -44,6 +46,11 @@ class ArmStats:
     pessimistic: float = float("nan")
     debiased: float = float("nan")
     debiased_stderr: float = float("nan")
+    coarse: float = float("nan")
+
+
+#: An arm's numbers at growing sample counts that are the same for all arms: ``{num_samples: numbers}``, ascending.
+Trace = dict[int, ArmStats]
 
 
 def lowest(arms: Sequence[ArmStats], score: Callable[[ArmStats], float]) -> ArmStats:
@@ -69,6 +76,21 @@ def lowest(arms: Sequence[ArmStats], score: Callable[[ArmStats], float]) -> ArmS
         return (math.inf if math.isnan(value) else value, arm.num_samples)
 
     return min(arms, key=key)
+
+
+def at_equal_n(first: ArmStats, second: ArmStats, traces: Mapping[str, Trace]) -> tuple[ArmStats, ArmStats] | None:
+    """Return the numbers of two arms at the largest sample count at which both are known, or ``None``.
+
+    Args:
+        first: one arm.
+        second: the other arm.
+        traces: the traces of both.
+    """
+    one, two = traces.get(first.name, {}), traces.get(second.name, {})
+    for n in reversed(one):
+        if n in two:
+            return one[n], two[n]
+    return None
 
 
 def central(arm: ArmStats) -> float:
@@ -99,6 +121,13 @@ class Policy(ABC):
 
     def prepare(self, *, num_arms: int, budget: int, batch_size: int) -> None:  # noqa: B027 - optional hook
         """Hear, once before the first choice, what there is to spend (successive halving plans its rungs here)."""
+
+    def recall(self, traces: Mapping[str, Trace]) -> None:  # noqa: B027 - optional hook
+        """Hear, before each choice, what the arms' numbers were at the sample counts that they have in common.
+
+        Args:
+            traces: of each arm; those that have been retired are among them, or not.
+        """
 
     def describe(self) -> str:
         """Return what is worth printing before a run, such as a plan of the rungs; empty for most policies."""

@@ -10,13 +10,9 @@ from typing import Any
 
 from torch import Tensor
 
-from tm_bandit.metrics.base import OptimisticMetric
-from tm_bandit.policies.base import ArmStats
+from tm_bandit.metrics.base import LOSS_FIELDS, OptimisticMetric
+from tm_bandit.policies.base import ArmStats, Trace
 from tm_bandit.selection.sampling import Sampler, takes_generator
-from tm_bandit.selection.verdict import Trace
-
-#: What is computed when an arm's sample count has grown enough; the verdict and the history are made of it.
-CHECKPOINT_FIELDS = ("witness", "stderr", "estimate", "optimistic", "pessimistic", "debiased", "debiased_stderr")
 
 #: Samples from which on there is an estimate.
 FEWEST_SAMPLES = 2
@@ -62,7 +58,7 @@ class Arm:
         # An arm that gets no more than its burn-in can be judged all the same.
         ends_burn_in = ready and self.stats.num_samples < min_samples
         due = ends_burn_in or (count >= FEWEST_SAMPLES and pulls >= self.next_refresh)
-        fields = CHECKPOINT_FIELDS if due else tuple(needs) if ready else ()
+        fields = LOSS_FIELDS if due else tuple(needs) if ready else ()
         fresh: dict[str, Any] = self.metric.losses(fields) if fields else {}
         self.stats = replace(self.stats, pulls=pulls, num_samples=count, **fresh)
         if due:
@@ -83,7 +79,7 @@ class Arm:
         if self.retired is not None or not self.trace or self.stats.num_samples in self.trace:
             return self.stats
         if self._fresh is None:
-            self._fresh = replace(self.stats, **self.metric.losses(CHECKPOINT_FIELDS))  # type: ignore[arg-type]
+            self._fresh = replace(self.stats, **self.metric.losses(LOSS_FIELDS))  # type: ignore[arg-type]
         return self._fresh
 
     def retire(self, reason: str) -> None:

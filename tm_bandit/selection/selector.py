@@ -246,6 +246,7 @@ class ModelSelector:
         if not stats:
             self._stopped_by = "exhausted"
             return None
+        self.policy.recall({arm.name: arm.trace for arm in active})
         name = self.policy.choose(stats, random.Random(stable_seed(self.seed, "policy", len(self._history))))
         if name not in {arm.name for arm in stats}:
             raise InputError(f"Expected the policy to choose one of {[a.name for a in stats]}, but got {name!r}.")

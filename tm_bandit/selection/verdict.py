@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tm_bandit.policies.base import ArmStats, central, lowest
+from tm_bandit.policies.base import ArmStats, Trace, at_equal_n, central, lowest
 
 Status = Literal["won", "likely", "tie", "target_met", "budget_exhausted", "unfinished"]
 
@@ -28,9 +28,6 @@ FEWEST = 50
 _EARLY = 30
 #: An arm whose standard error is smaller than the largest of the arms by this factor has no noise at all.
 _NO_NOISE = 1e-6
-
-#: An arm's numbers at growing sample counts that are the same for all arms: ``{num_samples: numbers}``, ascending.
-Trace = dict[int, ArmStats]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +65,6 @@ def race_margin(n: int, num_arms: int, delta: float) -> float:
     """
     ratio = (n + 100.0) / 100.0
     return math.sqrt((n + 100.0) / n * (2.0 * math.log(num_arms / delta) + math.log(ratio)))
-
-
-def at_equal_n(first: ArmStats, second: ArmStats, traces: Mapping[str, Trace]) -> tuple[ArmStats, ArmStats] | None:
-    """Return the numbers of two arms at the largest sample count at which both are known, or ``None``.
-
-    Args:
-        first: one arm.
-        second: the other arm.
-        traces: the traces of both.
-    """
-    one, two = traces.get(first.name, {}), traces.get(second.name, {})
-    for n in reversed(one):
-        if n in two:
-            return one[n], two[n]
-    return None
 
 
 def contenders(arms: Sequence[ArmStats], drawn_since: Mapping[str, int]) -> list[ArmStats]:
@@ -125,7 +107,7 @@ def trust_in_looseness(arms: Sequence[ArmStats], traces: Mapping[str, Trace]) ->
 
     Args:
         arms: the arms, which are compared at the largest sample count at which all of them are known.
-        traces: see :func:`at_equal_n`.
+        traces: see :func:`~tm_bandit.policies.base.at_equal_n`.
 
     Example:
         >>> from tm_bandit.policies import ArmStats
@@ -171,7 +153,7 @@ def recommend(arms: Sequence[ArmStats], drawn_since: Mapping[str, int], traces: 
     Args:
         arms: the active arms.
         drawn_since: see :func:`contenders`.
-        traces: see :func:`at_equal_n`.
+        traces: see :func:`~tm_bandit.policies.base.at_equal_n`.
     """
     pool = sorted(contenders(arms, drawn_since), key=lambda arm: -arm.num_samples)
     if not pool:
@@ -240,7 +222,7 @@ def judge(
     Args:
         arms: the active arms of which something is known, in order of registration.
         drawn_since: see :func:`contenders`.
-        traces: see :func:`at_equal_n`.
+        traces: see :func:`~tm_bandit.policies.base.at_equal_n`.
         delta: failure probability of all arms together.
         epsilon: differences up to this do not matter.
         preferred: what the policy recommends, if it has an opinion.
@@ -292,7 +274,7 @@ def uniform_cost(
     Args:
         arms: the active arms.
         verdict: what was said about them.
-        traces: see :func:`at_equal_n`.
+        traces: see :func:`~tm_bandit.policies.base.at_equal_n`.
         delta: failure probability of all arms together.
         epsilon: differences up to this do not matter.
     """
