@@ -14,7 +14,7 @@ from benchmarks.selection_report import render
 from tm_bandit.selection.sampling import stable_seed
 from tm_bandit.simulation import Contestant, Scenario, class_bank, gaussian_arm, probability_arm, run_trial
 
-NOT_IDENTIFIED = {*selection.LARGE, *selection.BLIND, "newcomers"}
+NOT_IDENTIFIED = {*selection.LARGE, *selection.BLIND, *selection.EXTRA, "newcomers"}
 PLAN = replace(SHORT, trials=1, large_trials=0, pulls=30, runs=2, paths=1, stop_budget=600, blind_pulls=40)
 
 
@@ -60,7 +60,23 @@ def test_tasks_come_in_rounds_so_that_a_run_cut_short_is_even():
     assert rounds == sorted(rounds)
     names = {(task[0].__name__, task[1]) for task in tasks(plan)}
     assert {("regret_task", "graded"), ("stop_task", "blind"), ("blind_task", "blind2"), ("stop_task", "real")} <= names
+    assert ("stop_task", "newcomers") in names
+    assert {kind for kind, name in names if name == "mirror"} == {"regret_task"}
     assert max(task[2] for task in tasks(plan) if task[1] == "imagenet") == 1
+
+
+def test_a_stop_run_with_newcomers_counts_every_winner(monkeypatch):
+    plan = replace(PLAN, stop_budget=5000)
+    for block in selection.stop_task("newcomers", 0, plan):
+        assert block["wrong"] == 0
+        if block["stop"] == "likely":
+            assert len(block["samples"]) == plan.runs
+            # Six arms with a burn-in of two batches each; the last one joins after 4,000 samples at the latest.
+            assert all(6 * 50 < samples <= 5000 for samples in block["samples"])
+    # The first winner is the best of two arms, and by far not the best of all.
+    arms = selection.scenario("newcomers")
+    monkeypatch.setattr(type(arms), "gap", lambda self, arm, pull=None: float(arm != "FD 10"))
+    assert [block["wrong"] for block in selection.stop_task("newcomers", 0, plan)][1] == plan.runs
 
 
 def test_what_an_interrupted_run_left_is_shown_and_not_run_again(tmp_path, monkeypatch):

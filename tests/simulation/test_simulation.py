@@ -132,6 +132,18 @@ def test_regret_counts_only_arms_that_are_there():
     assert trial.result.best == "m1"
 
 
+def test_a_stop_rule_pauses_until_the_next_arm_joins():
+    arms = scenario(joins={"m1": 500})
+    contestant = Contestant("likely", options={"stop": "likely"})
+    trial = run_trial(arms, contestant, pulls=400, seed=2)
+    assert [name for _, name in trial.winners] == ["m2", "m1"]
+    assert trial.winners[0][0] < 400 < 500 < trial.winners[1][0]
+    assert len(trial.choices) == trial.winners[0][0] + trial.winners[1][0] - 500
+    assert trial.regrets[-1] == arms.gap(trial.choices[-1])
+    # A run that has no budget left ends, and nobody has won.
+    assert run_trial(arms, contestant, pulls=8).winners == []
+
+
 def test_higher_is_better_turns_the_gap_around():
     assert scenario(higher_is_better=True).gap("m1") == 2.0
 

@@ -81,16 +81,20 @@ class Trial:
         regrets: how much worse it was than the best arm at that time.
         optimal: whether it was that best arm.
         result: the selector's result.
+        winners: each time that a stop rule ended the sampling, the pull and the arm that had won.
     """
 
     choices: list[str]
     regrets: list[float]
     optimal: list[bool]
     result: SelectionResult
+    winners: list[tuple[int, str]] = field(default_factory=list)
 
 
 def run_trial(scenario: Scenario, contestant: Contestant, *, pulls: int, batch_size: int = 5, seed: int = 0) -> Trial:
     """Run one contestant once.
+
+    When a stop rule is met while arms are still to join, nothing is drawn until the next one does.
 
     Args:
         scenario: the arms.
@@ -113,16 +117,26 @@ def run_trial(scenario: Scenario, contestant: Contestant, *, pulls: int, batch_s
     )
     late = sorted((pull, arm) for arm, pull in scenario.joins.items() if pull > 0)
     samplers = {arm.name: arm.sample for arm in scenario.arms}
-    choices: list[str] = []
+    choices: list[tuple[int, str]] = []
+    winners: list[tuple[int, str]] = []
+    pull = 0
     while True:
-        while late and late[0][0] <= len(choices):
+        while late and late[0][0] <= pull:
             selector.add_arm(late[0][1], samplers[late.pop(0)[1]])
         name = selector.step()
-        if name is None:
+        if name is not None:
+            choices.append((pull, name))
+            pull += 1
+            continue
+        stopped = selector.spent + batch_size <= selector.budget
+        if stopped:
+            winners.append((pull, str(selector.best)))
+        if not (stopped and late):
             break
-        choices.append(name)
-    regrets = [scenario.gap(name, pull) for pull, name in enumerate(choices)]
-    return Trial(choices, regrets, [gap == 0.0 for gap in regrets], selector.result())
+        pull = late[0][0]
+    regrets = [scenario.gap(name, pull) for pull, name in choices]
+    optimal = [gap == 0.0 for gap in regrets]
+    return Trial([name for _, name in choices], regrets, optimal, selector.result(), winners)
 
 
 def average_regret(trial: Trial, pulls: int | None = None) -> float:
