@@ -173,7 +173,7 @@ def main(full: bool, out: Path) -> dict[str, Any]:
         full: the whole training of the demo, not only its first validations.
         out: folder for ``callback.json`` and ``callback.md``.
     """
-    scale = story.FULL if full else replace(story.FULL, epochs=3 * story.FULL.every)
+    scale = story.FULL if full else replace(story.FULL, epochs=2 * story.FULL.every)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # CPU time of waiting threads says nothing
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
@@ -183,7 +183,7 @@ def main(full: bool, out: Path) -> dict[str, Any]:
         train(data, [], story.FAST)  # the first training of a process is slower than the others
         without = train(data, [], scale)
         rows = [measure(data, classifier, scale, which, without) for which in ("fid", "is", "")]
-        ratios = training_ratios(data, classifier, 5 if full else 2)
+        ratios = training_ratios(data, classifier, 5 if full else 1)
     finally:
         torch.set_num_threads(threads)
     text = table(rows, ratios, scale)

@@ -41,7 +41,7 @@ Row = dict[str, Any]
 
 def coverage(full: bool) -> list[Row]:
     """Share of runs in which the truth is ever outside, followed from 20 to 2,000 samples pull by pull."""
-    runs = 200
+    runs = 200 if full else 60
     pulls = list(range(20, 2001, 5))
     # A share of delta may exceed delta by chance: two standard errors.
     limit = DELTA + 2 * math.sqrt(DELTA * (1 - DELTA) / runs)
