@@ -192,3 +192,39 @@ def test_the_default_policy_by_goal_and_metric():
     assert resolve_policy("top-two", paper, "regret", "budget").challenger.index == "bound"
     stops = [type(resolve_policy("ucb", fid, "identify", stop)) for stop in ("certified", "likely")]
     assert stops == [LUCB, Uniform]
+
+
+class Forgetful(UCB):
+    """The default policy without its memory: it passes over nobody."""
+
+    def recall(self, traces):
+        pass
+
+
+class TestBeatenArms:
+    dim = 64
+    values = torch.arange(1, dim + 1, dtype=torch.float64) ** -0.8
+
+    def arm(self, name, shift, scale):
+        """A shifted and scaled copy of the reference; the shift is in units of its deviations."""
+        covariance, zero = torch.diag(self.values), torch.zeros(self.dim, dtype=torch.float64)
+        return gaussian_arm(name, shift * self.values.sqrt(), scale * covariance, zero, covariance)
+
+    def bad_pulls(self, simulated, policy, seed):
+        reference = ReferenceStatistics(torch.zeros(self.dim), torch.diag(self.values), 50_000)
+        metric = OptimisticFID("none", reference=reference)
+        selector = select({arm.name: arm for arm in simulated}, metric, policy=policy, budget=400, seed=seed)
+        return selector.run(progress=False).pulls["bad"]
+
+    def test_a_bad_arm_that_is_too_diverse_gets_its_burn_in_alone(self):
+        simulated = [self.arm("good", 0.2, 0.8), self.arm("bad", 0.4, 1.3)]
+        assert simulated[0].score < simulated[1].score
+        seeds = range(1, 7)
+        assert [self.bad_pulls(simulated, "ucb", seed) for seed in seeds] == [2] * len(seeds)
+        assert sum(self.bad_pulls(simulated, Forgetful(), seed) for seed in seeds) > 2 * len(seeds)
+
+    def test_a_good_arm_that_is_more_diverse_is_not_passed_over(self):
+        simulated = [self.arm("good", 0.2, 1.3), self.arm("bad", 0.45, 0.8)]
+        assert simulated[0].score < simulated[1].score
+        for seed in range(1, 5):
+            assert self.bad_pulls(simulated, "ucb", seed) == self.bad_pulls(simulated, Forgetful(), seed)
