@@ -16,14 +16,14 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from tm_bandit.metrics.base import LOSS_FIELDS, Debiased, Interval, OptimisticMetric
+from tm_bandit.metrics.base import Debiased, Interval, OptimisticMetric
 from tm_bandit.selection.sampling import stable_seed
 from tm_bandit.selection.setup import arm_delta, arm_metric
 from tm_bandit.simulation import Scenario, SimulatedArm
 
-#: The bounds whose numbers come from one stream, and what of these numbers is needed.
+#: The bounds whose numbers come from one stream, and what of these numbers is needed (all of them, if nothing is said).
 FAMILIES: dict[tuple[str, ...], Sequence[str]] = {
-    ("witness",): LOSS_FIELDS,
+    ("witness",): (),
     ("authors", "naive"): ("estimate", "optimistic"),
 }
 
@@ -44,12 +44,12 @@ class Stream:
         self.arm, self.seed = arm, seed
         self.batch_size: int = how["batch_size"]
         self.growth: float = 1.0 + how["refresh"]
-        self.fields = FAMILIES[self.bounds]
+        self.fields = FAMILIES[self.bounds] or self.metric.loss_fields
         if self.bounds == ("witness",):
             self.fresh: Sequence[str] = ("witness", "stderr", "optimistic")
         else:
             self.fresh = self.fields if how["always"] else ()
-        unknown = dict.fromkeys(LOSS_FIELDS, math.nan)
+        unknown = dict.fromkeys(self.metric.loss_fields, math.nan)
         self.records: list[dict[str, dict[str, float]]] = [dict.fromkeys(self.bounds, unknown)]
         self.next_refresh = 1
 
@@ -88,6 +88,7 @@ class Replay(OptimisticMetric):
         super().__init__()
         self.streams, self.template = streams, template
         self.bound, self.delta = template.bound, template.delta
+        self.loss_fields = template.loss_fields
         self.add_state("pulls", torch.tensor(0), dist_reduce_fx="sum")
         self.index = -1
 

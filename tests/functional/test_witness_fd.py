@@ -24,7 +24,7 @@ from tm_bandit.functional.witness_fd import (
     FrechetFit,
     FrechetSums,
     block_size,
-    coarse_distance,
+    coarse_distances,
     damp_witness,
     fit_frechet_map,
     gaussian_score_std,
@@ -329,7 +329,11 @@ def test_few_rows_are_rotated_as_many_are(dim, count):
     torch.testing.assert_close(basis.rotate(rows).double(), expected, rtol=1e-4, atol=1e-4)
 
 
-class TestCoarseDistance:
+class TestCoarseDistances:
+    @staticmethod
+    def of(rows, axes):
+        return coarse_distances(*sum_rows(rows, axes, 1)[:3], axes)
+
     @staticmethod
     def copies(shift, scale, runs, count, seed=0):
         """Rows of shifted and scaled copies of a reference with a steep spectrum, and the reference's axes."""
@@ -342,36 +346,54 @@ class TestCoarseDistance:
     @pytest.mark.parametrize(("shift", "scale"), [(0.0, 1.0), (0.5, 1.0), (0.0, 1.5), (0.7, 0.6)])
     def test_many_copies_have_the_true_distance_on_average(self, shift, scale):
         rows, axes = self.copies(shift, scale, runs=2000, count=10)
-        found = coarse_distance(sum_rows(rows, axes, 1), axes)
         covariance = torch.diag(axes.eigenvalues)
         zero = torch.zeros(40, dtype=torch.float64)
         mean = shift * axes.eigenvalues.sqrt()  # the signs do not change the distance
         truth = float(frechet_distance(mean, scale**2 * covariance, zero, covariance))
-        # The root of an estimated trace is off by second-order noise; 1 % of the reference's trace allows for it.
-        assert float(found.mean()) == pytest.approx(truth, abs=0.01 * float(axes.eigenvalues.sum()))
+        for found in self.of(rows, axes):
+            # The root of an estimated trace is off by second-order noise; 1 % of the reference's trace allows for it.
+            assert float(found.mean()) == pytest.approx(truth, abs=0.01 * float(axes.eigenvalues.sum()))
 
-    def test_it_is_less_noisy_than_the_squared_distance_of_the_means(self):
+    def test_the_even_one_is_less_noisy_and_the_plain_one_sees_a_shift_of_one_axis(self):
         rows, axes = self.copies(0.5, 1.0, runs=2000, count=10)
-        plain = rows.mean(1).square().sum(-1) - rows.var(1).sum(-1) / 10
-        assert float(coarse_distance(sum_rows(rows, axes, 1), axes).std()) < 0.75 * float(plain.std())
+        found = self.of(rows, axes)
+        assert float(found.even.std()) < 0.75 * float(found.plain.std())
+        rows, axes = self.copies(0.0, 1.0, runs=2000, count=10)
+        rows[..., 0] += 1.0
+        found = self.of(rows, axes)
+        assert float(found.plain.mean()) == pytest.approx(1.0, abs=0.05)
+        assert float(found.even.mean()) < 0.2
 
     def test_by_hand(self):
         rows = torch.tensor([[1.0, 0.0], [3.0, 0.0]], dtype=torch.float64)
-        axes = make_axes(torch.tensor([4.0, 1.0]))
-        # Means 2 and 0, variances 2 and 0: the shift is ((4 - 1) / 4 + 0) / 2 and the scale the root of 2 / 5.
-        expected = 5 * (0.375 + (math.sqrt(0.4) - 1) ** 2)
-        assert float(coarse_distance(sum_rows(rows, axes, 1), axes)) == pytest.approx(expected, rel=1e-12)
+        found = self.of(rows, make_axes(torch.tensor([4.0, 1.0])))
+        # Means 2 and 0, variances 2 and 0.
+        scale = (math.sqrt(2) - math.sqrt(5)) ** 2
+        assert float(found.even) == pytest.approx(5 * ((4 - 1) / 4) / 2 + scale, rel=1e-12)
+        assert float(found.plain) == pytest.approx(4 - 1 + scale, rel=1e-12)
 
-    def test_the_stream_tells_it_of_the_rows_at_the_last_fit(self):
+    def test_axes_without_variance_do_not_drown_the_others(self):
+        rows, axes = self.copies(0.5, 1.0, runs=1, count=10)
+        values = axes.eigenvalues.clone()
+        values[20:] = 1e-9
+        full, cut = self.of(rows, make_axes(values)), self.of(rows[..., :20], make_axes(values[:20]))
+        assert float(full.even) < float(cut.even) + float(rows.var(1).sum())
+        nothing = self.of(rows, make_axes(torch.zeros(40)))
+        assert float(nothing.even) == pytest.approx(float(rows.var(1).sum()))
+        assert self.of(torch.zeros(3, 40).double(), make_axes(torch.zeros(40))) == (0.0, 0.0)
+
+    @pytest.mark.parametrize("fitting", ["crossfit", "predictable"])
+    def test_the_stream_tells_them_of_the_rows_at_the_last_fit(self, fitting):
         rows, axes = self.copies(0.5, 1.2, runs=1, count=64)
         basis = FrechetBasis.from_eigen(torch.zeros(40).double(), axes.eigenvalues, torch.eye(40).double())
-        stream = FrechetStream(basis)
+        stream = FrechetStream(basis, fitting=fitting)
         stream.extend(rows[0, :9])
-        assert math.isnan(stream.summary().coarse)
+        assert math.isnan(stream.summary().coarse_even)
         stream.extend(rows[0, 9:])
-        fitted = max(refit_counts(64))
-        expected = float(coarse_distance(sum_rows(rows[0, :fitted], axes, 1), axes))
-        assert stream.summary().coarse == pytest.approx(expected, rel=1e-9)
-        settled = FrechetStream(basis, settled=moments_from_rows(rows[0, :20]), settled_scores=torch.zeros(20).double())
+        expected = self.of(rows[0, : max(refit_counts(64))], axes)
+        scores = torch.zeros(20).double()
+        settled = FrechetStream(basis, fitting=fitting, settled=moments_from_rows(rows[0, :20]), settled_scores=scores)
         settled.extend(rows[0, 20:])
-        assert settled.summary().coarse == pytest.approx(expected, rel=1e-9)
+        for summary in (stream.summary(), settled.summary()):
+            assert summary.coarse_even == pytest.approx(float(expected.even), rel=1e-9)
+            assert summary.coarse_plain == pytest.approx(float(expected.plain), rel=1e-9)

@@ -1,6 +1,8 @@
 """Policies over plain numbers: every choice can be checked by hand."""
 
+import copy
 import math
+import pickle
 import random
 from dataclasses import replace
 
@@ -83,15 +85,15 @@ class TestBeatenArms:
         return policy.choose([rival, now], RNG)
 
     @staticmethod
-    def arms(margin, drift=0.0, coarse=3.0, pulls=100):
+    def arms(margin, drift=0.0, even=3.0, plain=3.0, pulls=100):
         """The three records, the rival's estimate being above what is needed by ``margin``."""
-        z = 0.8 * math.sqrt(2 * math.log1p(pulls + 2)) * math.hypot(1.5, 0.5, drift)
+        z = 0.8 * math.sqrt(2 * math.log1p(pulls + 2)) * math.hypot(1.5, 2.0, drift)
         common = {"witness": 1.0, "stderr": 0.2}
-        then = arm("leader", 10, **common, estimate=60.0, debiased=6.0, debiased_stderr=1.0, coarse=2.0)
-        now = arm("leader", 5 * pulls, witness=5.0, stderr=0.1, estimate=7.0, debiased=6.0 + drift, debiased_stderr=0.5)
-        estimate = 60.0 + drift + z + margin
-        rival = arm("rival", 10, **common, estimate=estimate, debiased=8.0, debiased_stderr=1.5, coarse=coarse)
-        return rival, then, now
+        then = arm("leader", 10, **common, estimate=60.0, debiased=12.0, debiased_stderr=1.0)
+        now = {"witness": 5.0, "stderr": 0.1, "estimate": 7.0, "debiased": 12.0 + drift, "debiased_stderr": 2.0}
+        leader = arm("leader", 5 * pulls, **now, coarse_even=2.0, coarse_plain=2.0)
+        numbers = {"estimate": 60.0 + drift + z + margin, "debiased": 8.0, "debiased_stderr": 1.5}
+        return arm("rival", 10, **common, **numbers, coarse_even=even, coarse_plain=plain), then, leader
 
     @pytest.mark.parametrize("drift", [0.0, 4.0, -4.0])
     def test_an_arm_is_passed_over_from_the_margin_on(self, drift):
@@ -105,10 +107,31 @@ class TestBeatenArms:
         assert self.chosen(rival, then, later) == "rival"
         assert self.chosen(rival, then, now, UCB(exploration=2.0)) == "rival"
 
-    @pytest.mark.parametrize("coarse", [1.9, math.nan])
-    def test_a_coarse_loss_below_the_leaders_or_unknown_keeps_an_arm_in(self, coarse):
-        assert self.chosen(*self.arms(50.0, coarse=coarse)) == "rival"
-        assert self.chosen(*self.arms(50.0, coarse=2.0)) == "leader"
+    def test_coarse_losses_that_contradict_or_are_unknown_keep_an_arm_in(self):
+        # The standard error is 2.5, so the plain one may be below the leader's 2 by 1.25.
+        assert self.chosen(*self.arms(50.0, even=2.0, plain=0.76)) == "leader"
+        assert self.chosen(*self.arms(50.0, even=1.99, plain=3.0)) == "rival"
+        assert self.chosen(*self.arms(50.0, even=3.0, plain=0.74)) == "rival"
+        assert self.chosen(*self.arms(50.0, even=math.nan)) == "rival"
+        assert self.chosen(*self.arms(50.0, plain=math.nan)) == "rival"
+
+    def test_nobody_is_passed_over_for_ever(self):
+        assert self.chosen(*self.arms(50.0, pulls=2000)) == "leader"
+        assert self.chosen(*self.arms(50.0, pulls=2001)) == "rival"
+
+    def test_what_was_recalled_belongs_to_the_selector(self):
+        policy = UCB()
+        self.chosen(*self.arms(50.0), policy=policy)
+        assert not copy.deepcopy(policy)._traces
+        assert not pickle.loads(pickle.dumps(policy))._traces
+        assert policy._traces
+
+    def test_top_two_passes_over_nobody(self):
+        rival, then, now = self.arms(50.0)
+        third = replace(now, name="third", num_samples=400, pulls=80, debiased=9.0, optimistic=1.0)
+        policy = TopTwo()
+        policy.recall({"rival": {10: rival}, "leader": {10: then}, "third": {10: replace(then, name="third")}})
+        assert policy.choose([replace(rival, optimistic=0.5), now, third], RNG) == "rival"
 
     def test_without_common_counts_nobody_is_passed_over(self):
         rival, then, now = self.arms(50.0)
@@ -124,8 +147,9 @@ class TestBeatenArms:
         assert self.chosen(*bounds, UCB(index="bound")) == "rival"
 
     def test_among_equal_counts_the_lowest_estimate_leads(self):
-        leader = arm("b", 10, witness=2.0, stderr=0.2, estimate=60.0, debiased=6.0, debiased_stderr=1.0, coarse=2.0)
-        rival = arm("a", 10, witness=1.0, stderr=0.2, estimate=90.0, debiased=8.0, debiased_stderr=1.0, coarse=3.0)
+        common = {"stderr": 0.2, "debiased_stderr": 1.0, "coarse_even": 2.0, "coarse_plain": 2.0}
+        leader = arm("b", 10, witness=2.0, estimate=60.0, debiased=6.0, **common)
+        rival = arm("a", 10, witness=1.0, estimate=90.0, debiased=8.0, **common)
         policy = UCB()
         policy.recall({"a": {10: rival}, "b": {10: leader}})
         assert policy.choose([rival, leader], RNG) == "b"

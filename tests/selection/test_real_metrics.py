@@ -210,11 +210,13 @@ class TestBeatenArms:
         covariance, zero = torch.diag(self.values), torch.zeros(self.dim, dtype=torch.float64)
         return gaussian_arm(name, shift * self.values.sqrt(), scale * covariance, zero, covariance)
 
-    def bad_pulls(self, simulated, policy, seed):
+    def selector(self, simulated, policy="ucb", seed=0):
         reference = ReferenceStatistics(torch.zeros(self.dim), torch.diag(self.values), 50_000)
         metric = OptimisticFID("none", reference=reference)
-        selector = select({arm.name: arm for arm in simulated}, metric, policy=policy, budget=400, seed=seed)
-        return selector.run(progress=False).pulls["bad"]
+        return select({arm.name: arm for arm in simulated}, metric, policy=policy, budget=400, seed=seed)
+
+    def bad_pulls(self, simulated, policy, seed):
+        return self.selector(simulated, policy, seed).run(progress=False).pulls["bad"]
 
     def test_a_bad_arm_that_is_too_diverse_gets_its_burn_in_alone(self):
         simulated = [self.arm("good", 0.2, 0.8), self.arm("bad", 0.4, 1.3)]
@@ -228,3 +230,27 @@ class TestBeatenArms:
         assert simulated[0].score < simulated[1].score
         for seed in range(1, 5):
             assert self.bad_pulls(simulated, "ucb", seed) == self.bad_pulls(simulated, Forgetful(), seed)
+
+    def test_a_shift_of_few_axes_speaks_for_a_diverse_arm(self):
+        """The best arm is far more diverse than a rival whose only fault is a shift of the leading axis."""
+        good, zero = self.arm("good", 0.0, 1.5), torch.zeros(self.dim, dtype=torch.float64)
+        shift = zero.clone()
+        shift[0] = 1.0
+        covariance = torch.diag(self.values)
+        bad = gaussian_arm("bad", shift, 0.8 * covariance, zero, covariance)
+        assert good.score < 0.4 < 1.0 < bad.score
+        pulls = [self.bad_pulls([good, bad], "ucb", seed) for seed in range(20)]
+        # Measured in 60 other runs: the good arm is left alone in 5 % of them; without the plain coarse loss in 57 %.
+        assert sum(count > 40 for count in pulls) <= 3
+
+    def test_a_resumed_run_passes_over_the_same_arms(self):
+        simulated = [self.arm("good", 0.2, 0.8), self.arm("bad", 0.4, 1.3)]
+        whole = self.selector(simulated, seed=9).run(progress=False)
+        first = self.selector(simulated, seed=9)
+        for _ in range(6):
+            first.step()
+        second = self.selector(simulated, seed=9)
+        second.load_state_dict(first.state_dict())
+        assert second.run(progress=False).history["arm"] == whole.history["arm"]
+        forgetful = self.selector(simulated, Forgetful(), seed=9).run(progress=False)
+        assert forgetful.history["arm"] != whole.history["arm"], "no arm is passed over here: choose another seed"

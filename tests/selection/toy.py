@@ -87,7 +87,6 @@ class MeanMetric(OptimisticMetric):
             "pessimistic": float(upper),
             "debiased": mean,
             "debiased_stderr": se,
-            "coarse": math.nan,
         }
         return {name: numbers[name] for name in fields}
 

@@ -67,16 +67,19 @@ def test_tasks_come_in_rounds_so_that_a_run_cut_short_is_even():
 
 def test_a_stop_run_with_newcomers_counts_every_winner(monkeypatch):
     plan = replace(PLAN, stop_budget=5000)
-    for block in selection.stop_task("newcomers", 0, plan):
-        assert block["wrong"] == 0
-        if block["stop"] == "likely":
-            assert len(block["samples"]) == plan.runs
-            # Six arms with a burn-in of two batches each; the last one joins after 4,000 samples at the latest.
-            assert all(6 * 50 < samples <= 5000 for samples in block["samples"])
+
+    def blocks():
+        return {block["stop"]: block for block in selection.stop_task("newcomers", 0, plan)}
+
+    found = blocks()
+    assert [found[stop]["wrong"] for stop in ("certified", "likely")] == [0, 0]
+    # Six arms with a burn-in of two batches each; the last one joins after 4,000 samples at the latest.
+    assert len(found["likely"]["samples"]) == plan.runs
+    assert all(6 * 50 < samples <= 5000 for samples in found["likely"]["samples"])
     # The first winner is the best of two arms, and by far not the best of all.
     arms = selection.scenario("newcomers")
     monkeypatch.setattr(type(arms), "gap", lambda self, arm, pull=None: float(arm != "FD 10"))
-    assert [block["wrong"] for block in selection.stop_task("newcomers", 0, plan)][1] == plan.runs
+    assert blocks()["likely"]["wrong"] == plan.runs
 
 
 def test_what_an_interrupted_run_left_is_shown_and_not_run_again(tmp_path, monkeypatch):

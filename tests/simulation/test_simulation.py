@@ -140,8 +140,9 @@ def test_a_stop_rule_pauses_until_the_next_arm_joins():
     assert trial.winners[0][0] < 400 < 500 < trial.winners[1][0]
     assert len(trial.choices) == trial.winners[0][0] + trial.winners[1][0] - 500
     assert trial.regrets[-1] == arms.gap(trial.choices[-1])
-    # A run that has no budget left ends, and nobody has won.
+    # A run that has no budget left ends, and nobody has won, unless it was with the last pull.
     assert run_trial(arms, contestant, pulls=8).winners == []
+    assert run_trial(arms, contestant, pulls=len(trial.choices), seed=2).winners == trial.winners
 
 
 def test_higher_is_better_turns_the_gap_around():

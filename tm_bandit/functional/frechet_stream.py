@@ -30,7 +30,7 @@ from tm_bandit.functional.witness_fd import (
     FrechetSums,
     FrechetWitness,
     block_size,
-    coarse_distance,
+    coarse_distances,
     score_rows,
 )
 
@@ -48,14 +48,16 @@ class WitnessSummary(NamedTuple):
         damping: mean damping factor of the witnesses in use; one means undamped.
         largest: largest eigenvalue of the rows' covariance, on the axes of the block.
         spectrum: fitted eigenvalues of the reference's covariance times the rows', in no particular order, if fitted.
-        coarse: see :func:`~tm_bandit.functional.witness_fd.coarse_distance`; of the rows at the last fit.
+        coarse_even: see :func:`~tm_bandit.functional.witness_fd.coarse_distances`; of the rows at the last fit.
+        coarse_plain: likewise.
     """
 
     scores: ScoreMoments
     damping: float
     largest: float
     spectrum: Tensor | None = None
-    coarse: float = math.nan
+    coarse_even: float = math.nan
+    coarse_plain: float = math.nan
 
 
 def upper_bound(plug_in: float, summary: WitnessSummary, alpha: float, kind: WidthKind = "mixture") -> float:
@@ -149,7 +151,7 @@ class FrechetStream:
         self._damping = 1.0
         self._largest = 0.0
         self._spectrum: Tensor | None = None
-        self._coarse = math.nan
+        self._coarse = (math.nan, math.nan)
 
     def extend(self, rows: Tensor) -> None:
         """Add rows; they are not copied, so they must not change any more.
@@ -173,7 +175,7 @@ class FrechetStream:
             self._damping,
             self._largest * unit,
             None if self._spectrum is None else self._spectrum * unit**2,
-            self._coarse * unit,
+            *(distance * unit for distance in self._coarse),
         )
 
     def scores(self) -> Tensor:
@@ -224,7 +226,7 @@ class FrechetStream:
             self._witness = FrechetWitness(*(part.to(grouped) for part in witness))._replace(constant=witness.constant)
             self._damping = float(damping.mean())
             self._largest = _largest_eigenvalue(training)
-            self._coarse = self._coarse_distance(sums)
+            self._coarse = self._coarse_distances(sums)
             self._spectrum = fit.spectrum.mean(0)
             self._fitted = count
             if crossfit and count:
@@ -266,12 +268,13 @@ class FrechetStream:
         if held:
             yield waiting[0] if len(waiting) == 1 else torch.cat(waiting)
 
-    def _coarse_distance(self, sums: FrechetSums) -> float:
-        """Return the coarse distance of all rows, the settled ones included."""
-        whole = FrechetSums(*(part.sum(0) for part in sums))
+    def _coarse_distances(self, sums: FrechetSums) -> tuple[float, float]:
+        """Return the coarse distances of all rows, the settled ones included."""
+        num, first, second = (part.sum(0) for part in sums[:3])
         if self._settled_sums is not None:
-            whole = self._settled_sums.plus(whole)
-        return float(coarse_distance(whole, self.basis.axes))
+            num, first, second = (a + b for a, b in zip(self._settled_sums[:3], (num, first, second), strict=True))
+        found = coarse_distances(num, first, second, self.basis.axes)
+        return float(found.even), float(found.plain)
 
     def _with_settled(self, training: FrechetSums, settled: Moments) -> FrechetSums:
         """Add the settled rows to every fold's training rows."""

@@ -31,8 +31,8 @@ class Debiased(NamedTuple):
     stderr: Tensor
 
 
-#: The names that :meth:`OptimisticMetric.losses` understands: the float fields of ``ArmStats``.
-LOSS_FIELDS = ("witness", "stderr", "estimate", "optimistic", "pessimistic", "debiased", "debiased_stderr", "coarse")
+#: The names that :meth:`OptimisticMetric.losses` of every metric understands: float fields of ``ArmStats``.
+LOSS_FIELDS = ("witness", "stderr", "estimate", "optimistic", "pessimistic", "debiased", "debiased_stderr")
 
 _identities = itertools.count(1)
 
@@ -56,6 +56,9 @@ class OptimisticMetric(Metric, ABC):
 
     is_differentiable: bool = False
     full_state_update: bool = False
+
+    #: All names that :meth:`losses` of this metric understands.
+    loss_fields: tuple[str, ...] = LOSS_FIELDS
 
     #: States that describe generated samples; :meth:`forward` sets them aside to look at one batch alone.
     generated_states: tuple[str, ...] = ()

@@ -59,6 +59,8 @@ _BONUSES: dict[str, Callable[[_BonusInputs], float]] = {
 }
 
 BOUNDS = ("witness", *_BONUSES, "none")
+#: What only this metric tells of an arm: there is no such thing as a shifted copy of a classifier's answers.
+_COARSE_FIELDS = ("coarse_even", "coarse_plain")
 
 #: Bounds whose own plug-in has the paper's 1/n covariance. The authors' code, and so "naive", has 1/(n - 1).
 _BIASED_PLUG_IN = frozenset({"paper", "bounded", "witness"})
@@ -138,6 +140,7 @@ class OptimisticFID(WitnessRowMetric):
     """
 
     higher_is_better: bool = False
+    loss_fields = (*LOSS_FIELDS, *_COARSE_FIELDS)
 
     def __init__(
         self,
@@ -327,18 +330,20 @@ class OptimisticFID(WitnessRowMetric):
     def losses(self, fields: Iterable[str]) -> dict[str, float]:
         """Return the asked-for fields of ``ArmStats``; the distance is a loss already.
 
-        For bounds without a witness, ``witness`` is the bound's own plug-in, ``stderr`` is 0 and ``coarse`` unknown.
+        For bounds without a witness, ``witness`` is the bound's own plug-in, ``stderr`` is 0, and the coarse fields are
+        ``nan``.
 
         Args:
-            fields: names out of ``LOSS_FIELDS``.
+            fields: names out of ``loss_fields``.
 
         Raises:
             InputError: if there is no such field.
             NotReadyError: if there are fewer than two samples, or no reference.
         """
         wanted = set(fields)
-        if not wanted <= set(LOSS_FIELDS):
-            raise InputError(f"Expected fields out of {LOSS_FIELDS}, but got {sorted(wanted - set(LOSS_FIELDS))}.")
+        if not wanted <= set(self.loss_fields):
+            unknown = sorted(wanted - set(self.loss_fields))
+            raise InputError(f"Expected fields out of {self.loss_fields}, but got {unknown}.")
         result: dict[str, float] = {}
         with self._synced():
             if "optimistic" in wanted:
@@ -351,8 +356,8 @@ class OptimisticFID(WitnessRowMetric):
                 result["witness"], result["stderr"] = self._witness_mean()
             if wanted & {"debiased", "debiased_stderr"}:
                 result["debiased"], result["debiased_stderr"] = self._debiased()
-            if "coarse" in wanted:
-                result["coarse"] = self._witness_summary().coarse if self.bound == "witness" else math.nan
+            for name in wanted & set(_COARSE_FIELDS):
+                result[name] = getattr(self._witness_summary(), name) if self.bound == "witness" else math.nan
         return {name: value for name, value in result.items() if name in wanted}
 
     def score_from_loss(self, loss: float) -> float:

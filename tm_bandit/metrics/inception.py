@@ -363,9 +363,6 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
             if {"debiased", "debiased_stderr"} & set(wanted):
                 value, stderr = self._debiased()
                 values["debiased"], values["debiased_stderr"] = -float(value), float(stderr)
-            if "coarse" in wanted:
-                # There is no such thing as a shifted copy of a classifier's answers.
-                values["coarse"] = math.nan
         return {name: values[name] for name in wanted}
 
     def score_from_loss(self, loss: float) -> float:

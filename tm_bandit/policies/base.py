@@ -32,8 +32,10 @@ class ArmStats:
         pessimistic: the pessimistic end of the confidence interval (an upper bound of the loss).
         debiased: the near-unbiased estimate, for comparing arms of different ``num_samples``.
         debiased_stderr: its standard error.
-        coarse: the loss if the samples were a shifted and scaled copy of the real ones: often wrong, but at few samples
-            much less noisy than the others. Not all metrics have it.
+        coarse_even: the loss if the samples were a shifted and scaled copy of the real ones, all axes counting alike,
+            at the metric's last fit: often wrong, but at few samples less noisy than the others. Not all metrics have
+            it.
+        coarse_plain: the same with every axis counting as much as it has variance.
     """
 
     name: str
@@ -46,7 +48,8 @@ class ArmStats:
     pessimistic: float = float("nan")
     debiased: float = float("nan")
     debiased_stderr: float = float("nan")
-    coarse: float = float("nan")
+    coarse_even: float = float("nan")
+    coarse_plain: float = float("nan")
 
 
 #: An arm's numbers at growing sample counts that are the same for all arms: ``{num_samples: numbers}``, ascending.
@@ -123,10 +126,10 @@ class Policy(ABC):
         """Hear, once before the first choice, what there is to spend (successive halving plans its rungs here)."""
 
     def recall(self, traces: Mapping[str, Trace]) -> None:  # noqa: B027 - optional hook
-        """Hear, before each choice, what the arms' numbers were at the sample counts that they have in common.
+        """Hear, before each choice, what the arms' numbers were at earlier sample counts.
 
         Args:
-            traces: of each arm; those that have been retired are among them, or not.
+            traces: of each arm that has not been retired, those included that cannot be chosen now; not to be changed.
         """
 
     def describe(self) -> str:

@@ -45,13 +45,13 @@ class LUCB(Policy):
 class TopTwo(Policy):
     """Bring the leader and its best challenger to equal sample counts.
 
-    The leader is the arm with the smallest debiased loss. The challenger is whom UCB would pull among the others, those
-    left out whose optimistic loss is above the leader's debiased one: they need not catch up. Of the two, the one with
-    fewer samples is pulled. So the arms that matter are compared on an equal footing, and an arm that looks optimistic
-    for long, because its faults are hard to see, cannot keep the samples from the arm that looks best. (The idea of the
-    top-two samplers of Russo, 2016, with equal counts in place of equal shares.) The leader here is the best by the
-    latest debiased loss; the selector recommends by numbers at equal counts and asks the witness too, so the two can
-    differ.
+    The leader is the arm with the smallest debiased loss. The challenger is whom UCB would pull among the others if it
+    passed over nobody, those left out whose optimistic loss is above the leader's debiased one: they need not catch up.
+    Of the two, the one with fewer samples is pulled. So the arms that matter are compared on an equal footing, and an
+    arm that looks optimistic for long, because its faults are hard to see, cannot keep the samples from the arm that
+    looks best. (The idea of the top-two samplers of Russo, 2016, with equal counts in place of equal shares.) The
+    leader here is the best by the latest debiased loss; the selector recommends by numbers at equal counts and asks the
+    witness too, so the two can differ.
 
     Args:
         challenger: measures the optimism of the arms that do not lead.

@@ -6,7 +6,8 @@ import copy
 import math
 import random
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from types import MappingProxyType
+from typing import Any, Literal
 
 from tm_bandit._exceptions import InputError
 from tm_bandit.policies.base import ArmStats, Policy, Trace, at_equal_n, lowest
@@ -17,6 +18,10 @@ from tm_bandit.policies.base import ArmStats, Policy, Trace, at_equal_n, lowest
 _WITNESS_WIDTH, _DEBIASED_WIDTH = 0.05, 0.4
 #: Width of the margin by which the leader must beat an arm that is then passed over.
 _BEATEN_WIDTH = 0.8
+#: By how many standard errors the plain coarse loss may contradict that.
+_COARSE_WIDTH = 0.5
+#: Nobody is passed over any more when the leader has so many times as many samples.
+_LONGEST = 1000
 #: Width of both where the witness may be tight from the start.
 _SAFE_WIDTH = 0.6
 #: How fast the debiased estimate loses its weight when the witness is loose.
@@ -49,18 +54,21 @@ class UCB(Policy):
     much exploration; where it is loose (many dimensions, few samples) the debiased estimate drifts with :math:`n`, and
     counts little.
 
-    For such a loss an arm is passed over while the leader :math:`L` beats it. With the plug-in estimate :math:`P` and
-    the debiased one :math:`D` of both at the largest sample count that they have in common, arm :math:`g` is beaten if
+    For such a loss an arm is passed over while the leader :math:`L` beats it: the arm with the most samples and, among
+    equals, the lowest estimate. With the plug-in estimate :math:`P` and the debiased one :math:`D` at the largest
+    sample count that both had, and what is known of the leader now, arm :math:`g` is beaten if
 
     .. math::
-        P_g - P_L - \Delta > 0.8\, c \sqrt{2 \ln(1 + t)} \sqrt{s_{D,g}^2 + s_{D,L}^2 + \Delta^2}, \qquad
-        \Delta = D_L^{\mathrm{now}} - D_L .
+        P_g - P_L - \Delta > 0.8\, c \sqrt{2 \ln(1 + t)} \sqrt{s_{D,g}^2 + (s_{D,L}^{\mathrm{now}})^2 + \Delta^2},
+        \qquad \Delta = D_L^{\mathrm{now}} - D_L .
 
     That is: if its estimate had the leader's bias, it would be worse than the leader is now. How far the leader's
     debiased estimate has moved since, :math:`\Delta`, tells how well that bias was known. But the biases of two arms
-    differ, so this is no proof, and an arm is passed over only if its coarse loss is not below the leader's either.
-    Pulls are saved where bad arms are too diverse. In return, a good one that is far more diverse than the leader is
-    left alone for long in a few runs of a hundred.
+    differ, by more the less alike they are in diversity, so this is no proof. Hence an arm is beaten only if its coarse
+    losses do not contradict: the even one must not be below the leader's, the plain one not by more than half of the
+    standard error of the difference of :math:`D`. And nobody is passed over once the leader has a thousand times as
+    many samples. Pulls are saved where bad arms are too diverse. In return, a good arm that is far more diverse than
+    the leader is left alone for long in a few runs of a hundred.
 
     The witness of the Inception Score can be tight from the start (classes of which none is missing), and no ratio of
     logarithms shows it. So both widths are :math:`a_W = a_D = 0.6` then, and :math:`r = n / (n + 100)`.
@@ -84,6 +92,9 @@ class UCB(Policy):
         'b'
     """
 
+    #: What :meth:`recall` heard last.
+    _traces: Mapping[str, Trace] = MappingProxyType({})
+
     def __init__(
         self,
         *,
@@ -103,7 +114,6 @@ class UCB(Policy):
         self.exploration = exploration
         self.index = index
         self.natural_zero = natural_zero
-        self._traces: Mapping[str, Trace] = {}
         # The debiased estimate is dear, and good enough as old as the selector's last refresh.
         self.needs = frozenset({"optimistic"} if index == "bound" else {"witness", "stderr"})
 
@@ -140,15 +150,23 @@ class UCB(Policy):
         width = _SAFE_WIDTH * growth
         return lowest(arms, lambda arm: _index(arm, width, width, 1.0 / (1.0 + _HALF_WEIGHT / arm.num_samples))).name
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the traces to those they belong to."""
+        return {name: value for name, value in self.__dict__.items() if name != "_traces"}
+
     def _beaten(self, arm: ArmStats, leader: ArmStats, margin: float) -> bool:
         """Whether the leader beats an arm; what is not known beats nobody."""
         pair = at_equal_n(arm, leader, self._traces)
-        if pair is None or not pair[0].coarse >= pair[1].coarse:
+        if pair is None or leader.num_samples > _LONGEST * arm.num_samples:
             return False
         theirs, mine = pair
         drift = leader.debiased - mine.debiased
-        error = math.hypot(theirs.debiased_stderr, leader.debiased_stderr, drift)
-        return theirs.estimate - mine.estimate - drift > margin * error
+        error = math.hypot(theirs.debiased_stderr, leader.debiased_stderr)
+        return (
+            arm.coarse_even >= leader.coarse_even
+            and arm.coarse_plain >= leader.coarse_plain - _COARSE_WIDTH * error
+            and theirs.estimate - mine.estimate - drift > margin * math.hypot(error, drift)
+        )
 
 
 def _tightness(leader: ArmStats) -> float:

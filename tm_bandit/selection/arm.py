@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tm_bandit.metrics.base import LOSS_FIELDS, OptimisticMetric
+from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.policies.base import ArmStats, Trace
 from tm_bandit.selection.sampling import Sampler, takes_generator
 
@@ -58,7 +58,7 @@ class Arm:
         # An arm that gets no more than its burn-in can be judged all the same.
         ends_burn_in = ready and self.stats.num_samples < min_samples
         due = ends_burn_in or (count >= FEWEST_SAMPLES and pulls >= self.next_refresh)
-        fields = LOSS_FIELDS if due else tuple(needs) if ready else ()
+        fields = self.metric.loss_fields if due else tuple(needs) if ready else ()
         fresh: dict[str, Any] = self.metric.losses(fields) if fields else {}
         self.stats = replace(self.stats, pulls=pulls, num_samples=count, **fresh)
         if due:
@@ -79,7 +79,7 @@ class Arm:
         if self.retired is not None or not self.trace or self.stats.num_samples in self.trace:
             return self.stats
         if self._fresh is None:
-            self._fresh = replace(self.stats, **self.metric.losses(LOSS_FIELDS))  # type: ignore[arg-type]
+            self._fresh = replace(self.stats, **self.metric.losses(self.metric.loss_fields))  # type: ignore[arg-type]
         return self._fresh
 
     def retire(self, reason: str) -> None:

@@ -81,7 +81,8 @@ class Trial:
         regrets: how much worse it was than the best arm at that time.
         optimal: whether it was that best arm.
         result: the selector's result.
-        winners: each time that a stop rule ended the sampling, the pull and the arm that had won.
+        winners: each time that a stop rule ended the sampling, the arm that had won, and the pull; pulls at which
+            nothing was drawn, because the next arm was waited for, count.
     """
 
     choices: list[str]
@@ -128,15 +129,15 @@ def run_trial(scenario: Scenario, contestant: Contestant, *, pulls: int, batch_s
             choices.append((pull, name))
             pull += 1
             continue
-        stopped = selector.spent + batch_size <= selector.budget
-        if stopped:
-            winners.append((pull, str(selector.best)))
-        if not (stopped and late):
+        result = selector.result()
+        if result.stopped_by == "stop":
+            winners.append((pull, str(result.best)))
+        if result.stopped_by != "stop" or not late:
             break
         pull = late[0][0]
     regrets = [scenario.gap(name, pull) for pull, name in choices]
     optimal = [gap == 0.0 for gap in regrets]
-    return Trial([name for _, name in choices], regrets, optimal, selector.result(), winners)
+    return Trial([name for _, name in choices], regrets, optimal, result, winners)
 
 
 def average_regret(trial: Trial, pulls: int | None = None) -> float:
@@ -196,7 +197,7 @@ def samples_to_identify(
 
     Args:
         scenario: the arms.
-        trials: runs of one contestant, all with the same budget.
+        trials: runs of one contestant, all with the same budget and without a stop rule.
         tolerance: a recommended arm counts as right if its score is within this fraction of the best score.
         probability: share of the trials that must be right.
     """
