@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from benchmarks import selection
+from benchmarks.engine_cost import engine_cost
 from benchmarks.replay import replayed
 from benchmarks.scenarios import fid_metric, is_metric
 from benchmarks.selection import SHORT, PlainUniform, collect, identification, known, tasks
@@ -163,3 +164,7 @@ def test_identification_counts_from_where_nine_of_ten_are_right_and_stay_so():
     assert identification([entry([1, "b"])], "x", {"a"}) is None
     assert identification([entry([1, "b"], [7, "a"])], "x", {"a"}, since=4) == 3 * 5
     assert collect([])["regret_task"] == []
+
+
+def test_the_engine_runs_on_numbers_alone():
+    assert engine_cost(num_arms=3, pulls=20) > 0.0
