@@ -21,9 +21,9 @@ from tm_bandit.selection.sampling import stable_seed
 from tm_bandit.selection.setup import arm_delta, arm_metric
 from tm_bandit.simulation import Scenario, SimulatedArm
 
-#: The bounds whose numbers come from one stream, and what of these numbers is needed (all of them, if nothing is said).
-FAMILIES: dict[tuple[str, ...], Sequence[str]] = {
-    ("witness",): (),
+#: The bounds whose numbers come from one stream, and what of these numbers is needed; ``None`` means all of them.
+FAMILIES: dict[tuple[str, ...], Sequence[str] | None] = {
+    ("witness",): None,
     ("authors", "naive"): ("estimate", "optimistic"),
 }
 
@@ -44,7 +44,8 @@ class Stream:
         self.arm, self.seed = arm, seed
         self.batch_size: int = how["batch_size"]
         self.growth: float = 1.0 + how["refresh"]
-        self.fields = FAMILIES[self.bounds] or self.metric.loss_fields
+        needed = FAMILIES[self.bounds]
+        self.fields = self.metric.loss_fields if needed is None else needed
         if self.bounds == ("witness",):
             self.fresh: Sequence[str] = ("witness", "stderr", "optimistic")
         else:

@@ -57,12 +57,12 @@ def _setting(plan: Mapping[str, Any]) -> str:
         "error over the trials. All start with two batches per arm, the selector's default for this batch size "
         "(uniform evaluation with one, which is the same), and the last column compares those that do. Greedy from one "
         "batch is not among them: it shows what the second batch costs where the first tells all.\n\n"
-        "All arms but those of the rows with 'real' are simulated. 'diverse and good' is the mirror of 'diverse but "
-        "bad': if the default errs in passing over beaten arms, it errs there. 'authors' demo' has the three Gaussians "
-        "of the authors' script. 'DINOv2-sized' arms are Gaussians in 1,024 dimensions with the published norms and "
-        "distances of DINOv2 features, not such features. The real ones are CIFAR-10 images with graded corruption, as "
-        "EfficientNet-Lite0 sees them; they are not part of the repository (`TM_BANDIT_DATA` names their folder), and "
-        "without them these rows are missing."
+        "All arms but those of the rows with 'real' are simulated. 'diverse and good' is the counterpart of 'diverse "
+        "but bad': in passing over beaten arms, the default is likely to err there. 'authors' demo' has the three "
+        "Gaussians of the authors' script. 'DINOv2-sized' arms are Gaussians in 1,024 dimensions with the published "
+        "norms and distances of DINOv2 features, not such features. The real ones are CIFAR-10 images with graded "
+        "corruption, as EfficientNet-Lite0 sees them; they are not part of the repository (`TM_BANDIT_DATA` names "
+        "their folder), and without them these rows are missing."
     )
 
 
@@ -152,9 +152,9 @@ def _stopping(entries: Sequence[Mapping[str, Any]]) -> str:
         "## Stopping early",
         "",
         f"delta = 0.05, batch {STOP_BATCH}. The runs pair independent paths of the arms anew, as many per arm as the "
-        "table says, so an error rate of 0 means rare, not never. Wrong is a share of all runs: a run that has not "
-        "stopped by its budget names no winner. Where arms join, a run goes on when one does, and is wrong if any of "
-        "its winners was not the best of the arms that were there.",
+        "table says, so an error rate of 0 means rare, not never. Wrong is a share of all runs. Where no arm joins, "
+        "a run that has not stopped by its budget names no winner; where arms join, a run goes on when one does, and "
+        "is wrong if any of its winners was not the best of the arms that were there.",
         "",
         "| scenario | rule | budget | runs | paths per arm | stopped | wrong | median samples | uniform would take |",
         "|---|---|---|---|---|---|---|---|---|",

@@ -1,12 +1,16 @@
 """The engine with the metrics it was made for."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from benchmarks.scenarios import mirror
 from tm_bandit import ModelSelector, OptimisticFID, OptimisticIS, ReferenceStatistics
-from tm_bandit.policies import LUCB, UCB, TopTwo, Uniform
+from tm_bandit._exceptions import InputError
+from tm_bandit.policies import LUCB, UCB, SuccessiveHalving, TopTwo, Uniform
 from tm_bandit.selection.setup import resolve_policy
-from tm_bandit.simulation import class_bank, gaussian_arm, probability_arm
+from tm_bandit.simulation import Contestant, class_bank, gaussian_arm, probability_arm, run_trial
 
 DIM = 8
 ZERO, EYE = torch.zeros(DIM, dtype=torch.float64), torch.eye(DIM, dtype=torch.float64)
@@ -242,6 +246,25 @@ class TestBeatenArms:
         pulls = [self.bad_pulls([good, bad], "ucb", seed) for seed in range(20)]
         # Measured in 60 other runs: the good arm is left alone in 5 % of them; without the plain coarse loss in 57 %.
         assert sum(count > 40 for count in pulls) <= 3
+
+    def test_a_spread_shift_speaks_for_a_diverse_arm(self):
+        """Here the plain coarse loss alone would leave the best arm at its burn-in, and the even one tells it."""
+
+        class Uneven(UCB):
+            def _beaten(self, arm, leader, margin):
+                arm, leader = (replace(numbers, coarse_even=0.0) for numbers in (arm, leader))
+                return super()._beaten(arm, leader, margin)
+
+        arms = mirror()
+        for policy, least, most in (("ucb", 20, 50), (Uneven, 2, 2)):
+            best = sum(run_trial(arms, Contestant("x", policy=policy), pulls=50, seed=5).optimal)
+            assert least <= best <= most
+
+    def test_a_policy_that_needs_what_the_metric_does_not_tell_is_refused(self):
+        policy = SuccessiveHalving(rank_by="coarse_even")
+        with pytest.raises(InputError, match=r"OptimisticIS tells.*needs coarse_even"):
+            ModelSelector(OptimisticIS("none"), policy=policy)
+        assert ModelSelector(fid(), policy=policy).policy is policy
 
     def test_a_resumed_run_passes_over_the_same_arms(self):
         simulated = [self.arm("good", 0.2, 0.8), self.arm("bad", 0.4, 1.3)]

@@ -68,11 +68,16 @@ def test_tasks_come_in_rounds_so_that_a_run_cut_short_is_even():
 
 def test_a_stop_run_with_newcomers_counts_every_winner(monkeypatch):
     plan = replace(PLAN, stop_budget=5000)
+    seen = []
+    run = selection.run_trial
+    monkeypatch.setattr(selection, "run_trial", lambda arms, *a, **kw: seen.append(arms.joins) or run(arms, *a, **kw))
 
     def blocks():
         return {block["stop"]: block for block in selection.stop_task("newcomers", 0, plan)}
 
     found = blocks()
+    # 200 pulls of five are 40 of twenty-five.
+    assert seen[0] == {"FD 16": 40, "FD 14": 80, "FD 12": 120, "FD 10": 160}
     assert [found[stop]["wrong"] for stop in ("certified", "likely")] == [0, 0]
     # Six arms with a burn-in of two batches each; the last one joins after 4,000 samples at the latest.
     assert len(found["likely"]["samples"]) == plan.runs

@@ -195,10 +195,10 @@ def coarse_distances(num: Tensor, first: Tensor, second: Tensor, axes: Axes) -> 
         \delta_\mathrm{even} = \frac{\mathrm{Tr} S_r}{d} \sum_i \frac{\bar y_i^2 - s_i^2 / n}{\lambda_i}
 
     Only two numbers are estimated, the squared length of the shift, with its noise :math:`s_i^2 / n` taken off, and the
-    scale. So both can be compared at different :math:`n`, and they are less noisy than any estimate that leaves mean
-    and covariance free: for a shift that is spread over the axes like the reference's deviations, most of all the even
-    one. But they are blind to a rotation, and the even one to a shift along few leading axes: opinions, neither bounds
-    nor estimates to report.
+    scale. So both can be compared at different :math:`n`. At few rows the even one is much less noisy than the debiased
+    distance, and sees a shift well that is spread over the axes like the reference's deviations; the plain one is about
+    as noisy, and sees a shift along few leading axes, to which the even one is blind. Both are blind to a rotation:
+    opinions, neither bounds nor estimates to report.
 
     Args:
         num: number of rows, at least two, shape ``(...)``.

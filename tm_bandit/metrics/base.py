@@ -57,7 +57,7 @@ class OptimisticMetric(Metric, ABC):
     is_differentiable: bool = False
     full_state_update: bool = False
 
-    #: All names that :meth:`losses` of this metric understands.
+    #: All names that :meth:`losses` of this metric understands; fields of ``ArmStats``.
     loss_fields: tuple[str, ...] = LOSS_FIELDS
 
     #: States that describe generated samples; :meth:`forward` sets them aside to look at one batch alone.

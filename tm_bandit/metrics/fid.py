@@ -338,7 +338,7 @@ class OptimisticFID(WitnessRowMetric):
 
         Raises:
             InputError: if there is no such field.
-            NotReadyError: if there are fewer than two samples, or no reference.
+            NotReadyError: if there are fewer than two samples, or no reference, and anything but ``nan`` is asked for.
         """
         wanted = set(fields)
         if not wanted <= set(self.loss_fields):

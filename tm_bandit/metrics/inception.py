@@ -34,7 +34,6 @@ from tm_bandit.functional.marginal_stream import (
 from tm_bandit.functional.witness_is import uniform_prior
 from tm_bandit.metrics._network import FeatureNetworkMixin
 from tm_bandit.metrics.base import (
-    LOSS_FIELDS,
     Debiased,
     Interval,
     OptimisticMetric,
@@ -340,16 +339,16 @@ class OptimisticIS(FeatureNetworkMixin, OptimisticMetric):
         r"""Return fields of ``ArmStats`` in units of :math:`-\log \mathrm{IS}`, computing nothing else.
 
         Args:
-            fields: names out of ``LOSS_FIELDS``. For bounds without a witness, ``witness`` is the plain estimate and
+            fields: names out of ``loss_fields``. For bounds without a witness, ``witness`` is the plain estimate and
                 ``stderr`` is zero.
 
         Raises:
             InputError: if a name is unknown.
         """
         wanted = list(fields)
-        unknown = [name for name in wanted if name not in LOSS_FIELDS]
+        unknown = [name for name in wanted if name not in self.loss_fields]
         if unknown:
-            raise InputError(f"Expected fields out of {', '.join(LOSS_FIELDS)}, but got {', '.join(unknown)}.")
+            raise InputError(f"Expected fields out of {', '.join(self.loss_fields)}, but got {', '.join(unknown)}.")
         with self._synced():
             values: dict[str, float] = {}
             if {"witness", "stderr"} & set(wanted):

@@ -33,8 +33,8 @@ class ArmStats:
         debiased: the near-unbiased estimate, for comparing arms of different ``num_samples``.
         debiased_stderr: its standard error.
         coarse_even: the loss if the samples were a shifted and scaled copy of the real ones, all axes counting alike,
-            at the metric's last fit: often wrong, but at few samples less noisy than the others. Not all metrics have
-            it.
+            at the metric's last fit: often wrong, but at few samples much less noisy than ``debiased``. Not all metrics
+            have it.
         coarse_plain: the same with every axis counting as much as it has variance.
     """
 

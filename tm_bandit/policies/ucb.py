@@ -16,8 +16,8 @@ from tm_bandit.policies.base import ArmStats, Policy, Trace, at_equal_n, lowest
 #: constants below were chosen on the benchmark's scenarios taken together; too small a width of the debiased estimate
 #: locks a good arm out among twenty close ones.
 _WITNESS_WIDTH, _DEBIASED_WIDTH = 0.05, 0.4
-#: Width of the margin by which the leader must beat an arm that is then passed over.
-_BEATEN_WIDTH = 0.8
+#: By how many standard errors the leader must beat an arm that is then passed over.
+_BEATEN_WIDTH = 2.5
 #: By how many standard errors the plain coarse loss may contradict that.
 _COARSE_WIDTH = 0.5
 #: Nobody is passed over any more when the leader has so many times as many samples.
@@ -54,12 +54,12 @@ class UCB(Policy):
     much exploration; where it is loose (many dimensions, few samples) the debiased estimate drifts with :math:`n`, and
     counts little.
 
-    For such a loss an arm is passed over while the leader :math:`L` beats it: the arm with the most samples and, among
-    equals, the lowest estimate. With the plug-in estimate :math:`P` and the debiased one :math:`D` at the largest
-    sample count that both had, and what is known of the leader now, arm :math:`g` is beaten if
+    For such a loss an arm is passed over while the leader beats it: the arm with the most samples and, among equals,
+    the lowest estimate, which is :math:`L` from here on. With the plug-in estimate :math:`P` and the debiased one
+    :math:`D` at the largest sample count that both had, and what is known of the leader now, arm :math:`g` is beaten if
 
     .. math::
-        P_g - P_L - \Delta > 0.8\, c \sqrt{2 \ln(1 + t)} \sqrt{s_{D,g}^2 + (s_{D,L}^{\mathrm{now}})^2 + \Delta^2},
+        P_g - P_L - \Delta > 2.5\, c \sqrt{s_{D,g}^2 + (s_{D,L}^{\mathrm{now}})^2 + \Delta^2},
         \qquad \Delta = D_L^{\mathrm{now}} - D_L .
 
     That is: if its estimate had the leader's bias, it would be worse than the leader is now. How far the leader's
@@ -144,7 +144,7 @@ class UCB(Policy):
             tightness = _tightness(most)
             widths = _WITNESS_WIDTH * growth, _DEBIASED_WIDTH * growth
             leader = lowest([arm for arm in arms if arm.num_samples == most.num_samples], lambda arm: arm.estimate)
-            margin = _BEATEN_WIDTH * growth
+            margin = _BEATEN_WIDTH * self.exploration
             left = [arm for arm in arms if arm is leader or not self._beaten(arm, leader, margin)]
             return lowest(left, lambda arm: _index(arm, *widths, tightness)).name
         width = _SAFE_WIDTH * growth

@@ -103,6 +103,13 @@ def resolve_policy(policy: str | Policy, metric: OptimisticMetric, goal: str, st
             f"Expected bound='witness' for {type(made).__name__}, but got {getattr(metric, 'bound', None)!r}, which "
             "has no standard errors: it would choose as greedy does; use bound='witness' or another policy."
         )
+    missing = set(made.needs) - set(metric.loss_fields)
+    if missing:
+        raise InputError(
+            f"Expected a policy that needs no more than {type(metric).__name__} tells "
+            f"({', '.join(metric.loss_fields)}), but got {type(made).__name__}, which needs "
+            f"{', '.join(sorted(missing))}; choose another policy or metric."
+        )
     return made
 
 
