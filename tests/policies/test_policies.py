@@ -87,7 +87,7 @@ class TestBeatenArms:
     @staticmethod
     def arms(margin, drift=0.0, even=3.0, plain=3.0, pulls=100):
         """The three records, the rival's estimate being above what is needed by ``margin``."""
-        z = 2.5 * math.hypot(1.5, 2.0, drift)
+        z = 2.5 * math.hypot(1.5, 2.0, math.sqrt(max(0.0, drift**2 - 1.0)))
         common = {"witness": 1.0, "stderr": 0.2}
         then = arm("leader", 10, **common, estimate=60.0, debiased=12.0, debiased_stderr=1.0)
         now = {"witness": 5.0, "stderr": 0.1, "estimate": 7.0, "debiased": 12.0 + drift, "debiased_stderr": 2.0}
@@ -95,7 +95,7 @@ class TestBeatenArms:
         numbers = {"estimate": 60.0 + drift + z + margin, "debiased": 8.0, "debiased_stderr": 1.5}
         return arm("rival", 10, **common, **numbers, coarse_even=even, coarse_plain=plain), then, leader
 
-    @pytest.mark.parametrize("drift", [0.0, 4.0, -4.0])
+    @pytest.mark.parametrize("drift", [0.0, 0.9, 4.0, -4.0])
     def test_an_arm_is_passed_over_from_the_margin_on(self, drift):
         assert self.chosen(*self.arms(1e-6, drift)) == "leader"
         assert self.chosen(*self.arms(-1e-6, drift)) == "rival"

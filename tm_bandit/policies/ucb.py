@@ -59,11 +59,11 @@ class UCB(Policy):
     :math:`D` at the largest sample count that both had, and what is known of the leader now, arm :math:`g` is beaten if
 
     .. math::
-        P_g - P_L - \Delta > 2.5\, c \sqrt{s_{D,g}^2 + (s_{D,L}^{\mathrm{now}})^2 + \Delta^2},
+        P_g - P_L - \Delta > 2.5\, c \sqrt{s_{D,g}^2 + (s_{D,L}^{\mathrm{now}})^2 + \max(0, \Delta^2 - s_{D,L}^2)},
         \qquad \Delta = D_L^{\mathrm{now}} - D_L .
 
-    That is: if its estimate had the leader's bias, it would be worse than the leader is now. How far the leader's
-    debiased estimate has moved since, :math:`\Delta`, tells how well that bias was known. But the biases of two arms
+    That is: if its estimate had the leader's bias, it would be worse than the leader is now. By how much more than noise
+    the leader's debiased estimate has moved since tells how badly that bias was known. But the biases of two arms
     differ, by more the less alike they are in diversity, so this is no proof. Hence an arm is beaten only if its coarse
     losses do not contradict: the even one must not be below the leader's, the plain one not by more than half of the
     standard error of the difference of :math:`D`. And nobody is passed over once the leader has a thousand times as
@@ -161,11 +161,12 @@ class UCB(Policy):
             return False
         theirs, mine = pair
         drift = leader.debiased - mine.debiased
+        surprise = math.sqrt(max(0.0, drift**2 - mine.debiased_stderr**2))
         error = math.hypot(theirs.debiased_stderr, leader.debiased_stderr)
         return (
             arm.coarse_even >= leader.coarse_even
             and arm.coarse_plain >= leader.coarse_plain - _COARSE_WIDTH * error
-            and theirs.estimate - mine.estimate - drift > margin * math.hypot(error, drift)
+            and theirs.estimate - mine.estimate - drift > margin * math.hypot(error, surprise)
         )
 
 
