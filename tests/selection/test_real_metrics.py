@@ -223,7 +223,7 @@ class TestBeatenArms:
         return self.selector(simulated, policy, seed).run(progress=False).pulls["bad"]
 
     def test_a_bad_arm_that_is_too_diverse_gets_its_burn_in_alone(self):
-        simulated = [self.arm("good", 0.2, 0.8), self.arm("bad", 0.4, 1.3)]
+        simulated = [self.arm("good", 0.2, 0.8), self.arm("bad", 0.4, 1.6)]
         assert simulated[0].score < simulated[1].score
         seeds = range(1, 7)
         assert [self.bad_pulls(simulated, "ucb", seed) for seed in seeds] == [2] * len(seeds)
@@ -248,7 +248,7 @@ class TestBeatenArms:
         assert sum(count > 40 for count in pulls) <= 3
 
     def test_a_spread_shift_speaks_for_a_diverse_arm(self):
-        """Here the plain coarse loss alone would leave the best arm at its burn-in, and the even one tells it."""
+        """Here the plain coarse loss alone would leave the best arm alone, and the even one tells it."""
 
         class Uneven(UCB):
             def _beaten(self, arm, leader, margin):
@@ -256,7 +256,7 @@ class TestBeatenArms:
                 return super()._beaten(arm, leader, margin)
 
         arms = mirror()
-        for policy, least, most in (("ucb", 20, 50), (Uneven, 2, 2)):
+        for policy, least, most in (("ucb", 20, 50), (Uneven, 2, 5)):
             best = sum(run_trial(arms, Contestant("x", policy=policy), pulls=50, seed=5).optimal)
             assert least <= best <= most
 
@@ -267,13 +267,13 @@ class TestBeatenArms:
         assert ModelSelector(fid(), policy=policy).policy is policy
 
     def test_a_resumed_run_passes_over_the_same_arms(self):
-        simulated = [self.arm("good", 0.2, 0.8), self.arm("bad", 0.4, 1.3)]
-        whole = self.selector(simulated, seed=9).run(progress=False)
-        first = self.selector(simulated, seed=9)
+        simulated = [self.arm("good", 0.2, 0.8), self.arm("bad", 0.4, 1.6)]
+        whole = self.selector(simulated, seed=1).run(progress=False)
+        first = self.selector(simulated, seed=1)
         for _ in range(6):
             first.step()
-        second = self.selector(simulated, seed=9)
+        second = self.selector(simulated, seed=1)
         second.load_state_dict(first.state_dict())
         assert second.run(progress=False).history["arm"] == whole.history["arm"]
-        forgetful = self.selector(simulated, Forgetful(), seed=9).run(progress=False)
+        forgetful = self.selector(simulated, Forgetful(), seed=1).run(progress=False)
         assert forgetful.history["arm"] != whole.history["arm"], "no arm is passed over here: choose another seed"

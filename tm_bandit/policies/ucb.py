@@ -62,8 +62,8 @@ class UCB(Policy):
         P_g - P_L - \Delta > 2.5\, c \sqrt{s_{D,g}^2 + (s_{D,L}^{\mathrm{now}})^2 + \max(0, \Delta^2 - s_{D,L}^2)},
         \qquad \Delta = D_L^{\mathrm{now}} - D_L .
 
-    That is: if its estimate had the leader's bias, it would be worse than the leader is now. By how much more than noise
-    the leader's debiased estimate has moved since tells how badly that bias was known. But the biases of two arms
+    That is: if its estimate had the leader's bias, it would be worse than the leader is now. By how much more than
+    noise the leader's debiased estimate has moved since tells how badly that bias was known. But the biases of two arms
     differ, by more the less alike they are in diversity, so this is no proof. Hence an arm is beaten only if its coarse
     losses do not contradict: the even one must not be below the leader's, the plain one not by more than half of the
     standard error of the difference of :math:`D`. And nobody is passed over once the leader has a thousand times as
