@@ -1,6 +1,6 @@
 """Which arm to pull next: small objects over plain numbers."""
 
-from tm_bandit.policies.base import ArmStats, Policy, Trace, at_equal_n
+from tm_bandit.policies.base import ArmStats, Policy, at_equal_n
 from tm_bandit.policies.baselines import EpsilonGreedy, Greedy, Random, Thompson, Uniform
 from tm_bandit.policies.best_arm import LUCB, SuccessiveHalving, TopTwo
 from tm_bandit.policies.registry import POLICIES, make_policy
@@ -18,7 +18,6 @@ __all__ = [
     "SuccessiveHalving",
     "Thompson",
     "TopTwo",
-    "Trace",
     "Uniform",
     "at_equal_n",
     "make_policy",
