@@ -414,6 +414,19 @@ class TestBadInput:
         selector.hold_arm("a1")
         assert selector.run(progress=False, budget=100).stopped_by == "exhausted"
 
+    def test_a_released_arm_is_drawn_from_again(self):
+        selector = make(arms(0.0, 1.0), "uniform", budget=80)
+        selector.hold_arm("a1")
+        while selector.spent < 40:
+            selector.step()
+        assert selector.draws("a1") == 0
+        selector.release_arm("a1")
+        selector.release_arm("a0")
+        selector.run(progress=False)
+        assert (selector.draws("a0"), selector.draws("a1")) == (8, 8)
+        with pytest.raises(InputError, match="nobody"):
+            selector.release_arm("nobody")
+
     @pytest.mark.parametrize("metric", [MeanMetric(), MeanMetric(bias=400.0)])
     def test_an_arm_whose_samples_are_used_up_is_compared_by_what_there_is(self, metric):
         # In the second case the plug-in of the arm with more samples is smaller, and its interval is inside the other.

@@ -44,6 +44,19 @@ def test_retired_and_late_arms_survive():
     assert [a.metric.delta for a in other._arms.values()] == [a.metric.delta for a in selector._arms.values()]
 
 
+def test_a_finished_run_stays_finished():
+    first = make(budget=100, target=5.0)
+    first.run(progress=False)
+    assert first.result().stopped_by == "target"
+    state = first.state_dict()
+    second = make(budget=100, target=5.0)
+    second.load_state_dict(state)
+    assert second.result() == first.result()
+    del state["stopped_by"]  # version 0.1 did not save it
+    second.load_state_dict(state)
+    assert second.result().stopped_by == ""
+
+
 def test_state_does_not_alias_the_run():
     selector = make(budget=100)
     selector.run(progress=False)

@@ -218,6 +218,15 @@ class ModelSelector:
         self._known(name).held = True
         self._judge()
 
+    def release_arm(self, name: str) -> None:
+        """Draw from a held arm again: the opposite of :meth:`hold_arm`.
+
+        Args:
+            name: the arm; one that is not held stays as it is.
+        """
+        self._known(name).held = False
+        self._judge()
+
     # ---- the loop ---------------------------------------------------------------------------------------------
 
     def select(self) -> str | None:

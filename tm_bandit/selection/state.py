@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 STATE_VERSION = 2
 
 #: What loading replaces.
-_PARTS = ("_arms", "_initial", "_history", "_prepared", "_verdict", "budget", "policy")
+_PARTS = ("_arms", "_initial", "_history", "_prepared", "_stopped_by", "_verdict", "budget", "policy")
 
 
 def state_of(selector: ModelSelector) -> dict[str, Any]:
@@ -25,6 +25,7 @@ def state_of(selector: ModelSelector) -> dict[str, Any]:
         "budget": selector.budget,
         "initial": selector._initial,
         "prepared": selector._prepared,
+        "stopped_by": selector._stopped_by,
         "policy": selector.policy.state_dict(),
         "history": selector._history.columns(),
         "arms": [arm.state_dict() for arm in selector._arms.values()],
@@ -68,6 +69,8 @@ def _replace(selector: ModelSelector, state: Mapping[str, Any]) -> None:
     selector.policy.load_state_dict(state["policy"])
     selector._history.load(state["history"])
     selector.budget, selector._prepared = int(state["budget"]), bool(state["prepared"])
+    # Version 0.1 did not save why a run had ended.
+    selector._stopped_by = str(state.get("stopped_by", ""))
     selector._judge()
 
 
