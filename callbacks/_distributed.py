@@ -8,7 +8,7 @@ import torch
 from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
 from torch import Tensor
 
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer

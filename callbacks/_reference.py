@@ -10,7 +10,7 @@ from lightning.pytorch.utilities import CombinedLoader
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from tm_bandit._exceptions import InputError, NotReadyError, WeightsError
+from tm_bandit.errors import InputError, NotReadyError, WeightsError
 from tm_bandit.functional.moments import Moments, add_rows_, merge_moments, moments_from_rows
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.metrics.fid import OptimisticFID

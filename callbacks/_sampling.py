@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tm_bandit._exceptions import BanditError, InputError, NotReadyError, WeightsError
+from tm_bandit.errors import BanditError, InputError, NotReadyError, WeightsError
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.selection.checkpoints import SamplerLike, bind_sampler
 from tm_bandit.selection.sampling import Sampler, draw_seeded, seed_all

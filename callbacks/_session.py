@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
-from tm_bandit._exceptions import InputError
 from tm_bandit.callbacks import _report
 from tm_bandit.callbacks._arms import Arm, losers, surplus
 from tm_bandit.callbacks._distributed import Ranks
@@ -27,6 +26,7 @@ from tm_bandit.callbacks._rng import preserved_rng
 from tm_bandit.callbacks._sampling import RowSampler
 from tm_bandit.callbacks._store import ArmStore, check_shared, read_stats, restrict, write_stats
 from tm_bandit.callbacks._weights import BorrowedModule, Weights, averaged_weights
+from tm_bandit.errors import InputError
 from tm_bandit.metrics.fid import OptimisticFID
 from tm_bandit.reference import ReferenceStatistics
 from tm_bandit.selection.result import SelectionResult

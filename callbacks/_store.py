@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from tm_bandit._exceptions import ArmError, InputError
 from tm_bandit._files import atomic_write
 from tm_bandit.callbacks._weights import BorrowedModule, Weights
+from tm_bandit.errors import ArmError, InputError
 from tm_bandit.selection.checkpoints import read_weights
 from tm_bandit.selection.result import decode_history
 

@@ -18,12 +18,12 @@ from torch import Tensor
 from torchmetrics import Metric
 from typing_extensions import override
 
-from tm_bandit._exceptions import InputError
 from tm_bandit.callbacks._arms import check_variants, newcomer_burn_in
 from tm_bandit.callbacks._distributed import default_chunk_size, refuse_sharded
 from tm_bandit.callbacks._report import RESULT, Summary, log_scalars
 from tm_bandit.callbacks._session import Session
 from tm_bandit.callbacks._weights import averaging_callback
+from tm_bandit.errors import InputError
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.selection.result import SelectionResult
 from tm_bandit.selection.selector import ModelSelector

@@ -5,8 +5,8 @@ import os
 import numpy as np
 import pytest
 
-from tm_bandit._exceptions import InputError
 from tm_bandit._files import atomic_write, check_writable
+from tm_bandit.errors import InputError
 
 
 def test_new_content_replaces_old_and_leaves_no_temporary(tmp_path):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from tm_bandit import ReferenceStatistics
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 
 
 def draw(seed, count, dim=4):

@@ -14,7 +14,7 @@ from torch import nn
 from torch_fidelity.feature_extractor_base import FeatureExtractorBase
 
 from tm_bandit import ReferenceStatistics
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 
 RNG = np.random.default_rng(0)
 

@@ -23,7 +23,17 @@ _HOMES = {
     "ReferenceStatistics": "tm_bandit.reference",
     "SelectionResult": "tm_bandit.selection",
 }
-_MODULES = ("callbacks", "extractors", "functional", "metrics", "policies", "reference", "selection", "simulation")
+_MODULES = (
+    "callbacks",
+    "errors",
+    "extractors",
+    "functional",
+    "metrics",
+    "policies",
+    "reference",
+    "selection",
+    "simulation",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 
 __all__ = ["atomic_write", "check_writable"]
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from tm_bandit._exceptions import InputError
 from tm_bandit._files import atomic_write
+from tm_bandit.errors import InputError
 
 _KEYS = ("mu", "sigma", "num_samples", "extractor")
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from tm_bandit._device import as_float64, exact_device
-from tm_bandit._exceptions import InputError
 from tm_bandit._statistics import StoredStatistics, read_statistics, write_statistics
+from tm_bandit.errors import InputError
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor, resolve
 from tm_bandit.functional.debias import bias_curve, second_order_noise
 from tm_bandit.functional.frechet import clean_eigenvalues, symmetrised

@@ -10,8 +10,8 @@ from torchmetrics import MeanMetric
 
 from tests.callbacks.models import DIM, Gen, bandit, fid, fit, loaders, trainer
 from tm_bandit import OptimisticFID
-from tm_bandit._exceptions import InputError
 from tm_bandit.callbacks import BanditCheckpoint
+from tm_bandit.errors import InputError
 
 
 class Untrained(Gen):

@@ -6,7 +6,7 @@ from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint
 
 from tests.callbacks.models import Gen, bandit, fid, fit
 from tm_bandit import ModelSelector
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 
 
 @pytest.fixture(scope="module")

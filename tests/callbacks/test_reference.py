@@ -6,8 +6,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from tests.callbacks.models import DIM, Gen, bandit, fid, fit, loaders
 from tm_bandit import ReferenceStatistics
-from tm_bandit._exceptions import InputError
 from tm_bandit.callbacks._reference import first_batch, pick_images
+from tm_bandit.errors import InputError
 
 
 def validation_points():

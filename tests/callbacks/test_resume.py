@@ -197,7 +197,7 @@ def test_memory_store_keeps_the_best_arm_over_a_restart(tmp_path):
 
 
 def test_settings_that_changed_are_refused(tmp_path):
-    from tm_bandit._exceptions import InputError
+    from tm_bandit.errors import InputError
 
     train(tmp_path, max_epochs=1)
     other = fid()

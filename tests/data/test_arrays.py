@@ -5,8 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
-from tm_bandit._exceptions import InputError
 from tm_bandit.data import ArraySource, array_names, decode_image, is_statistics_file, open_array, open_source
+from tm_bandit.errors import InputError
 
 RNG = np.random.default_rng(0)
 

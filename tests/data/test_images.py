@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tm_bandit._exceptions import InputError
 from tm_bandit.data import ImageFolder, decode_image, list_images, open_source
+from tm_bandit.errors import InputError
 
 
 def save(path, array, **kwargs):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from tm_bandit._exceptions import InputError
 from tm_bandit.data import ArraySource, SourceExhaustedError, SourceSampler
+from tm_bandit.errors import InputError
 
 
 class Flaky(ArraySource):

@@ -7,7 +7,7 @@ import torch
 from torchmetrics.image.fid import NoTrainInceptionV3
 
 from tests._inception import random_images
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 from tm_bandit.extractors import INCEPTION_LAYERS, resolve
 
 

@@ -9,7 +9,7 @@ import torch
 from sklearn.datasets import load_sample_images
 from torch_fidelity.interpolate_compat_tensorflow import interpolate_bilinear_2d_like_tensorflow1x
 
-from tm_bandit._exceptions import WeightsError
+from tm_bandit.errors import WeightsError
 from tm_bandit.extractors import resolve, weights
 
 bundle = weights.bundled_inception()

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from tm_bandit._device import as_float64, exact_device
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 from tm_bandit.extractors import FIDELITY_NETWORKS, Extractor, resolve
 from tm_bandit.extractors.base import check_images
 

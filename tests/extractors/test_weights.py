@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from tests._inception import random_images, random_weights_file
-from tm_bandit._exceptions import WeightsError
+from tm_bandit.errors import WeightsError
 from tm_bandit.extractors import inception, resolve, weights
 
 URL = "github.com/toshas/torch-fidelity/releases/download/v0.2.0/weights-inception-2015-12-05-6726825d.pth"

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 from tm_bandit.functional.confidence import ScoreMoments, deviation, lil_width, mixture_width, sequence_width
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests._reference import frechet as oracle
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 from tm_bandit.functional import (
     CovarianceNorms,
     covariance_norms,

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests._reference import frechet as oracle
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 from tm_bandit.functional import covariance, frechet_distance, frechet_distance_low_rank, moments_from_rows
 from tm_bandit.functional.frechet import largest_eigenvalue
 

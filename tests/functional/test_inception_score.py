@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torchmetrics.image.inception import InceptionScore
 
 from tm_bandit import functional
-from tm_bandit._exceptions import InputError, NotReadyError
+from tm_bandit.errors import InputError, NotReadyError
 from tm_bandit.functional.inception_score import (
     ClassSums,
     check_probabilities,

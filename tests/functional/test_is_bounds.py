@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tm_bandit._exceptions import InputError, NotReadyError
+from tm_bandit.errors import InputError, NotReadyError
 from tm_bandit.functional.inception_score import class_sums, inception_score
 from tm_bandit.functional.is_bounds import (
     IS_BOUNDS,

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 from tm_bandit.functional import Moments, covariance, merge_moments, moments_from_rows
 from tm_bandit.functional.moments import add_rows_
 

@@ -12,7 +12,7 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchmetrics.wrappers import MetricTracker
 
 from tm_bandit import OptimisticFID, OptimisticIS, ReferenceStatistics
-from tm_bandit._exceptions import InputError, NotReadyError
+from tm_bandit.errors import InputError, NotReadyError
 
 DIM = 6
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tm_bandit import OptimisticFID, OptimisticIS, ReferenceStatistics
-from tm_bandit._exceptions import NotReadyError
+from tm_bandit.errors import NotReadyError
 
 DIM = 8
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from tm_bandit import OptimisticFID, ReferenceStatistics
-from tm_bandit._exceptions import BanditError, InputError
+from tm_bandit.errors import BanditError, InputError
 
 DIM = 5
 

@@ -8,7 +8,7 @@ import torch
 
 from tests._ddp import RankPool
 from tm_bandit import OptimisticFID, OptimisticIS, ReferenceStatistics
-from tm_bandit._exceptions import InputError, NotReadyError
+from tm_bandit.errors import InputError, NotReadyError
 from tm_bandit.functional import frechet_distance, moments_from_rows
 from tm_bandit.functional.crossfit import fold_numbers
 from tm_bandit.functional.debias import RootTrace, slope_ratio

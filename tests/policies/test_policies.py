@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 from tm_bandit.policies import (
     LUCB,
     POLICIES,

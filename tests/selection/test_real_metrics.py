@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.scenarios import mirror
 from tm_bandit import ModelSelector, OptimisticFID, OptimisticIS, ReferenceStatistics
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 from tm_bandit.policies import LUCB, UCB, SuccessiveHalving, TopTwo, Uniform
 from tm_bandit.selection.setup import resolve_policy
 from tm_bandit.simulation import Contestant, class_bank, gaussian_arm, probability_arm, run_trial

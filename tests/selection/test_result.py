@@ -10,7 +10,7 @@ import torch
 
 from tests.selection.toy import MeanMetric, gaussian
 from tm_bandit import ModelSelector, SelectionResult
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 from tm_bandit.selection.result import COLUMNS, HISTORY_COLUMNS
 
 

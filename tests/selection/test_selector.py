@@ -9,7 +9,7 @@ import torch
 
 from tests.selection.toy import MeanMetric, gaussian
 from tm_bandit import ModelSelector, OptimisticIS
-from tm_bandit._exceptions import ArmError, InputError, NotReadyError
+from tm_bandit.errors import ArmError, InputError, NotReadyError
 from tm_bandit.policies import UCB, Policy, Uniform
 
 

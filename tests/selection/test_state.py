@@ -5,7 +5,7 @@ import torch
 
 from tests.selection.toy import MeanMetric, gaussian
 from tm_bandit import ModelSelector, OptimisticFID, ReferenceStatistics
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 from tm_bandit.policies import Uniform
 
 

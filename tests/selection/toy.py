@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 from tm_bandit.metrics.base import Debiased, Interval, OptimisticMetric
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.selection.toy import MeanMetric, gaussian
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 from tm_bandit.functional.frechet import frechet_distance
 from tm_bandit.simulation import (
     Contestant,

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tm_bandit._exceptions import BanditError, InputError
 from tm_bandit.cli.console import note, plural
 from tm_bandit.cli.specs import ArmSpec, import_reference, is_python_reference
 from tm_bandit.data import SourceSampler, open_source
+from tm_bandit.errors import BanditError, InputError
 
 
 def open_arms(arguments: argparse.Namespace, specs: Sequence[ArmSpec]) -> dict[str, Any]:

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from tm_bandit._exceptions import BanditError, InputError, WeightsError
 from tm_bandit.cli.parser import build_parser
+from tm_bandit.errors import BanditError, InputError, WeightsError
 
 #: Exit codes, the same for every sub-command.
 OK, FAILED, BAD_INPUT = 0, 1, 2

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from tm_bandit._exceptions import InputError, WeightsError
 from tm_bandit.cli.specs import import_reference, is_python_reference
+from tm_bandit.errors import InputError, WeightsError
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor, resolve
 
 

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from tm_bandit._exceptions import InputError
 from tm_bandit._files import check_writable
+from tm_bandit.errors import InputError
 
 if TYPE_CHECKING:
     from tm_bandit.selection.result import SelectionResult

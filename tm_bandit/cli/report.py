@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Literal
 
-from tm_bandit._exceptions import InputError
 from tm_bandit.cli.outputs import Outputs
+from tm_bandit.errors import InputError
 from tm_bandit.selection.html import render_html
 from tm_bandit.selection.result import SelectionResult
 

@@ -6,7 +6,7 @@ import importlib
 import re
 from typing import Any, NamedTuple
 
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 
 _REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from tm_bandit._exceptions import InputError
 from tm_bandit._files import check_writable
 from tm_bandit.cli.console import Progress, note, plural
 from tm_bandit.cli.network import make_extractor
 from tm_bandit.data import ImageFolder, SampleSource, is_statistics_file, open_source
+from tm_bandit.errors import InputError
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor
 from tm_bandit.reference import ReferenceStatistics
 

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tm_bandit._exceptions import InputError
 from tm_bandit.data.images import resize_pixels
 from tm_bandit.data.source import SampleSource
+from tm_bandit.errors import InputError
 
 #: Names under which samples are found in an ``.npz`` file, in this order: ``numpy.savez`` and guided-diffusion write
 #: ``arr_0``, clean-fid writes ``feats``.

@@ -14,8 +14,8 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from tm_bandit._exceptions import InputError
 from tm_bandit.data.source import SampleSource
+from tm_bandit.errors import InputError
 
 #: File name endings that count as images; everything else in a folder is ignored.
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")

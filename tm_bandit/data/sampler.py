@@ -7,8 +7,8 @@ import hashlib
 import torch
 from torch import Tensor
 
-from tm_bandit._exceptions import InputError
 from tm_bandit.data.source import SampleSource
+from tm_bandit.errors import InputError
 
 
 class SourceExhaustedError(InputError):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 
 
 class SampleSource(ABC):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 
 __all__ = ["main"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 
 #: Name of the extractor that extracts nothing: rows were computed elsewhere, and nobody knows by what.
 NO_EXTRACTOR = "none"

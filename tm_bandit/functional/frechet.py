@@ -16,7 +16,7 @@ from scipy.linalg import blas
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from torch import Tensor
 
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 
 #: How much larger noise above zero may be than the noise that shows itself below zero.
 _NOISE_FACTOR = 8.0

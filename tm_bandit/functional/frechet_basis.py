@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 from tm_bandit.functional.moments import Moments
 from tm_bandit.functional.witness_fd import (
     Axes,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tm_bandit._device import as_float64
-from tm_bandit._exceptions import InputError, NotReadyError
+from tm_bandit.errors import InputError, NotReadyError
 
 #: How far the sum of a row may be from one, before it is taken for a mistake rather than for rounding.
 _SUM_TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 5e-2}

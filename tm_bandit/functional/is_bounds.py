@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from tm_bandit._exceptions import InputError, NotReadyError
+from tm_bandit.errors import InputError, NotReadyError
 from tm_bandit.functional.inception_score import ClassSums, entropy, sample_variance
 
 _MOST_ENTROPIC = math.exp(-1.0)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 
 #: Beyond this, powers of features (up to the sixth, in moments of scores) overflow float64 and values would be NaN.
 LARGEST_FEATURE = 1e45

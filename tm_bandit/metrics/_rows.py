@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torchmetrics.utilities.distributed import gather_all_tensors
 
-from tm_bandit._exceptions import InputError, NotReadyError
+from tm_bandit.errors import InputError, NotReadyError
 from tm_bandit.functional.moments import LARGEST_FEATURE, Moments, add_rows_, merge_moments, moments_from_rows
 from tm_bandit.metrics._network import FeatureNetworkMixin
 from tm_bandit.metrics.base import OptimisticMetric, exact_arithmetic

@@ -10,7 +10,7 @@ from scipy.linalg import blas
 from torch import Tensor
 
 from tm_bandit._device import as_float64, one_thread
-from tm_bandit._exceptions import NotReadyError
+from tm_bandit.errors import NotReadyError
 from tm_bandit.functional.fd_bounds import CovarianceNorms
 from tm_bandit.functional.frechet import centred_gram, largest_eigenvalue, sqrt_trace
 from tm_bandit.functional.moments import Moments, add_rows_, merge_moments, moments_from_rows

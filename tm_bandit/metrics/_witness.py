@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tm_bandit._exceptions import InputError, NotReadyError
+from tm_bandit.errors import InputError, NotReadyError
 from tm_bandit.functional.confidence import WIDTHS, WidthKind, deviation
 from tm_bandit.functional.crossfit import FITTINGS, Fitting
 from tm_bandit.functional.frechet_stream import FrechetStream, WitnessSummary, upper_bound

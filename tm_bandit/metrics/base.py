@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 
 
 class Interval(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from tm_bandit._exceptions import InputError, NotReadyError
+from tm_bandit.errors import InputError, NotReadyError
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor
 from tm_bandit.functional.confidence import WidthKind
 from tm_bandit.functional.crossfit import MIN_ROWS, Fitting

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchmetrics.utilities.distributed import gather_all_tensors
 
 from tm_bandit._device import as_float64
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 from tm_bandit.extractors import Extractor
 from tm_bandit.functional.confidence import WIDTHS, ScoreMoments, WidthKind
 from tm_bandit.functional.crossfit import FITTINGS, MIN_ROWS, Fitting

@@ -8,7 +8,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 from tm_bandit.policies.base import ArmStats, Policy, central, lowest
 from tm_bandit.policies.ucb import UCB
 

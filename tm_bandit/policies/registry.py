@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 from tm_bandit.policies.base import Policy
 from tm_bandit.policies.baselines import EpsilonGreedy, Greedy, Random, Thompson, Uniform
 from tm_bandit.policies.best_arm import LUCB, SuccessiveHalving, TopTwo

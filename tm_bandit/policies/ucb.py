@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 from tm_bandit.policies.base import ArmStats, Policy, Trace, at_equal_n, lowest
 
 #: Width of the witness mean, which is optimistic in itself, and of the debiased estimate, which is not. These and the

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from tm_bandit._exceptions import ArmError, InputError
+from tm_bandit.errors import ArmError, InputError
 from tm_bandit.metrics.base import OptimisticMetric
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tm_bandit._exceptions import InputError
 from tm_bandit._files import atomic_write
+from tm_bandit.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tm_bandit._exceptions import ArmError, brief
+from tm_bandit.errors import ArmError, brief
 
 #: ``sampler(num_samples)`` or ``sampler(num_samples, generator=generator)``, returning a batch.
 Sampler = Callable[..., Tensor]

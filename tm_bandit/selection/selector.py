@@ -12,8 +12,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from tm_bandit._exceptions import ArmError, InputError, NotReadyError, WeightsError, brief
 from tm_bandit._interrupt import uninterrupted
+from tm_bandit.errors import ArmError, InputError, NotReadyError, WeightsError, brief
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.policies.base import ArmStats, Policy, central
 from tm_bandit.selection.arm import FEWEST_SAMPLES, Arm

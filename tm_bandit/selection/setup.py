@@ -9,7 +9,7 @@ from typing import cast
 
 import torch
 
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 from tm_bandit.metrics._network import FeatureNetworkMixin
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.metrics.fid import OptimisticFID

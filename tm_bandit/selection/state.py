@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tm_bandit._exceptions import InputError, brief
+from tm_bandit.errors import InputError, brief
 from tm_bandit.selection.report import History
 
 if TYPE_CHECKING:

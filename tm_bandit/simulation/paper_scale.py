@@ -16,7 +16,7 @@ import torch
 from scipy.optimize import brentq
 from torch import Tensor
 
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 from tm_bandit.simulation.arms import SimulatedArm, paired_distance, paired_gaussian_arm
 
 DIMENSION = 1024

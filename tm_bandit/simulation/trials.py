@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tm_bandit._exceptions import InputError
+from tm_bandit.errors import InputError
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.policies.base import Policy
 from tm_bandit.selection import ModelSelector, SelectionResult

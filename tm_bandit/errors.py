@@ -1,4 +1,6 @@
-"""One small tree of exceptions, so that callers can tell our refusals from a bug."""
+"""The errors that this package raises on purpose, as one small tree: callers can tell a refusal from a bug."""
+
+__all__ = ["ArmError", "BanditError", "InputError", "NotReadyError", "WeightsError"]
 
 
 class BanditError(Exception):

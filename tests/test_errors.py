@@ -1,0 +1,24 @@
+"""The public errors and how they are shown."""
+
+import pytest
+
+from tm_bandit import errors
+
+
+@pytest.mark.parametrize("name", ["InputError", "NotReadyError", "WeightsError", "ArmError"])
+def test_every_error_of_ours_can_be_caught_as_one(name):
+    error = getattr(errors, name)
+    assert issubclass(error, errors.BanditError)
+    assert error.__doc__
+    assert name in errors.__all__
+
+
+def test_wrong_input_is_a_value_error_too():
+    assert issubclass(errors.InputError, ValueError)
+
+
+def test_a_long_message_is_cut_to_one_line():
+    line = errors.brief(RuntimeError("first\n  second " + "x" * 400))
+    assert line.startswith("RuntimeError: first second xxx")
+    assert line.endswith("…")
+    assert len(line) == len("RuntimeError: ") + 300
