@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
@@ -83,6 +84,26 @@ class Ranks:
             return tensor.unsqueeze(0)  # strategies of a single device return the tensor without that dimension
         gathered = self._strategy.all_gather(tensor.to(self._strategy.root_device))
         return torch.as_tensor(gathered)
+
+
+def check_shared(folder: Path, ranks: Ranks, everywhere: bool) -> None:
+    """See whether all ranks see the folder that rank 0 has made.
+
+    Args:
+        folder: where the arms go.
+        ranks: the processes.
+        everywhere: whether all ranks need it.
+
+    Raises:
+        InputError: on all ranks, if the folder is not shared.
+    """
+    error: Exception | None = None
+    if everywhere and not folder.is_dir():
+        error = InputError(
+            f"Expected {folder} on a file system that all nodes share, but rank {ranks.rank} does not see it; give "
+            "another dirpath=, or store='memory'."
+        )
+    ranks.agree(error)
 
 
 class Share:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,6 +23,26 @@ if TYPE_CHECKING:
 
 #: A pull: the name of the arm and the seeds of all chunks.
 Order = tuple[str, list[int]]
+
+
+@dataclass
+class Outcome:
+    """What became of the pulls of one validation.
+
+    Args:
+        samples: how many were drawn.
+        failed: reasons by arm, of arms whose sampler raised.
+        unusable: reasons by arm, of arms whose samples are no numbers, or none that the metric can use.
+    """
+
+    samples: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+    unusable: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why each arm that failed did."""
+        return {**self.failed, **self.unusable}
 
 
 class PullLoop:
@@ -51,39 +72,43 @@ class PullLoop:
         borrowed: BorrowedModule[LightningModule],
         selector: ModelSelector | None,
         pulls: int,
-        retire: Callable[[str, str], None],
         advance: Advance,
-    ) -> int:
-        """Pull until the budget is spent or the stop rule is met; return the number of samples drawn.
+    ) -> Outcome:
+        """Pull until the budget is spent or the stop rule is met.
 
-        An arm that fails on any rank is retired, and the others go on.
+        An arm that fails on any rank is left alone for the rest of the validation, and the others go on: an error may
+        pass, and nothing that is known of the arm is lost.
 
         Args:
             trainer: the running Trainer.
             borrowed: the live module.
             selector: the statistics, on rank 0.
             pulls: the most pulls to make.
-            retire: called with an arm and a reason.
             advance: moves the progress bar.
         """
         batch = self.share.batch_size
         if selector is not None:
             selector.extend_budget(selector.spent + pulls * batch - selector.budget)
-        drawn = 0
+            for name in selector.arms:
+                selector.release_arm(name)
+        outcome = Outcome()
         while (order := self.ranks.tell(self._next(selector))) is not None:
             name, seeds = order
             rows, reason = self._draw(trainer, borrowed, self.arms[name], seeds)
-            if rows is not None and selector is not None:
+            if reason is not None:
+                outcome.failed[name] = reason
+            elif rows is not None and selector is not None:
                 try:
                     selector.observe(name, rows)
                 except Exception as error:  # bad rows, or algebra that fails on them: others wait for an order
-                    reason = f"{type(error).__name__}: {error}"
-            if reason is not None:
-                retire(name, reason)
+                    outcome.unusable[name] = f"{type(error).__name__}: {error}"
+            if name in outcome.reasons:
+                if selector is not None:
+                    selector.hold_arm(name)
                 continue
-            drawn += batch
+            outcome.samples += batch
             advance(batch)
-        return drawn
+        return outcome
 
     def _next(self, selector: ModelSelector | None) -> Order | None:
         if selector is None or not selector.arms:

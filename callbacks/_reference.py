@@ -10,6 +10,7 @@ from lightning.pytorch.utilities import CombinedLoader
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from tm_bandit._weights_file import content_tag
 from tm_bandit.errors import InputError, NotReadyError, WeightsError
 from tm_bandit.functional.moments import Moments, add_rows_, merge_moments, moments_from_rows
 from tm_bandit.metrics.base import OptimisticMetric
@@ -87,6 +88,15 @@ def lacks_reference(metric: OptimisticMetric) -> TypeGuard[OptimisticFID]:
         return metric.reference is None
     except NotReadyError:
         return True
+
+
+def reference_tag(reference: ReferenceStatistics) -> str:
+    """Return a text that is the same for the same statistics.
+
+    Args:
+        reference: the statistics.
+    """
+    return content_tag({"mean": reference.mean, "covariance": reference.covariance})
 
 
 class ReferenceCollector:

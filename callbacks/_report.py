@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,6 +18,8 @@ from lightning_utilities.core.imports import RequirementCache
 
 from tm_bandit._device import exact_device
 from tm_bandit._files import atomic_write
+from tm_bandit.callbacks._folder import RunFolder
+from tm_bandit.errors import brief
 from tm_bandit.selection.result import COLUMNS, SelectionResult, encode
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ class Summary:
         best_arm: name of the best arm; empty if there is none.
         best_path: its file.
         arms: names of the arms that stay.
+        lost: names of the arms that were dropped by comparison.
+        failures: in how many validations in a row arms have failed.
     """
 
     values: dict[str, float]
@@ -48,29 +52,61 @@ class Summary:
     best_arm: str
     best_path: str
     arms: tuple[str, ...]
+    lost: tuple[str, ...] = ()
+    failures: dict[str, int] = field(default_factory=dict)
 
 
-def scalars(result: SelectionResult, arms: dict[str, Arm], newest: int) -> dict[str, float]:
+def unscored(higher_is_better: bool) -> float:
+    """Return the score of weights that nobody has evaluated.
+
+    Worse than any other, so that no monitor takes it for a success, but finite: ``EarlyStopping`` ends a training at
+    the first value that is not.
+
+    Args:
+        higher_is_better: direction of the metric.
+    """
+    worst = torch.finfo(torch.float32).max
+    return -worst if higher_is_better else worst
+
+
+def passed_over(values: Mapping[str, float], higher_is_better: bool) -> dict[str, float]:
+    """Return what is logged at a validation that is passed over: the best is as it was, the newest has no score.
+
+    Args:
+        values: what was logged at the last validation that was not; empty if there was none.
+        higher_is_better: direction of the metric.
+    """
+    worst = unscored(higher_is_better)
+    known = {"best": values.get("best", worst), "best_step": values.get("best_step", -1.0)}
+    return {"current": worst, "current_is_best": 0.0, **known}
+
+
+def scalars(
+    result: SelectionResult, arms: dict[str, Arm], newest: int, failed: Container[str] = ()
+) -> dict[str, float]:
     """Return what is logged, by name without the prefix.
 
     ``current`` is the score of the newest step (its best arm, if it has several) and is what a ModelCheckpoint or an
     EarlyStopping should monitor: a monitor of ``best`` would store the current weights whenever the estimate of an
-    old arm improves. An arm that failed has the worst possible score.
+    old arm improves. An arm whose samples are no numbers has an infinite score; one that could not be sampled is
+    :func:`unscored`.
 
     Args:
         result: the selection so far.
         arms: the active arms by name.
         newest: the step of the newest arms.
+        failed: the arms that could not be sampled in this validation.
     """
+    nothing = unscored(result.higher_is_better)
     worst = -math.inf if result.higher_is_better else math.inf
     pick = max if result.higher_is_better else min
     rows = {row["arm"]: row for row in result.arms}
-    scores = {name: _score(rows[name], worst) for name in arms if name in rows}
+    scores = {name: _score(rows[name], nothing if name in failed else worst) for name in arms if name in rows}
     best = arms.get(result.best or "")
     values = {
         "current": pick((score for name, score in scores.items() if arms[name].step == newest), default=worst),
         "current_is_best": float(best is not None and best.step == newest),
-        "best": worst if best is None else scores[best.name],
+        "best": nothing if best is None else scores[best.name],
         "best_step": -1.0 if best is None else float(best.step),
     }
     for name in scores:
@@ -86,7 +122,9 @@ def _score(row: dict[str, Any], worst: float) -> float:
     return worst if math.isnan(score) else score
 
 
-def log_scalars(module: LightningModule, prefix: str, values: dict[str, float], known: dict[str, float]) -> None:
+def log_scalars(
+    module: LightningModule, prefix: str, values: dict[str, float], known: dict[str, float], unseen: bool = False
+) -> None:
     """Log on all ranks, which hold the same values.
 
     Values of single arms are logged when they change: an arm that got no samples has the same ones as before, and
@@ -97,6 +135,8 @@ def log_scalars(module: LightningModule, prefix: str, values: dict[str, float], 
         prefix: first part of the keys.
         values: scalars by name.
         known: what was logged last.
+        unseen: keep the newest score from the loggers, where one that stands for nothing would spoil the chart. The
+            hook must be another one then: Lightning wants the same arguments for a key in each call of a hook.
     """
     dtype = torch.float64 if exact_device(module.device) == module.device else torch.float32
     for name, value in values.items():
@@ -114,6 +154,7 @@ def log_scalars(module: LightningModule, prefix: str, values: dict[str, float], 
             sync_dist=True,
             add_dataloader_idx=False,
             batch_size=1,
+            logger=False if unseen and name == "current" else None,
         )
 
 
@@ -178,39 +219,69 @@ class HistoryText:
         return "{" + ", ".join(f"{encode(name)}: [{text}]" for name, text in self._columns.items()) + "}"
 
 
-def write_result(folder: Path, result: SelectionResult, history: str) -> None:
+@contextmanager
+def never_fatal(say: Callable[[str], None], what: str) -> Iterator[None]:
+    """Let a training go on when something that only reports fails.
+
+    Args:
+        say: tells the user, once.
+        what: what has failed, as the beginning of a sentence.
+    """
+    try:
+        yield
+    except Exception as error:  # any: loggers raise what they like
+        say(f"{what} ({brief(error)}); training goes on.")
+
+
+def write_result(folder: RunFolder, result: SelectionResult, history: str) -> None:
     """Write ``selection.json`` beside the arm files.
 
     Args:
-        folder: where the arms are.
+        folder: the folder of the run.
         result: the selection so far.
         history: its history as JSON.
     """
     text = replace(result, history={}).to_json(indent=2)
-    with atomic_write(folder / RESULT) as path:
-        # A quotation mark inside a string is escaped, so this can only be the field itself.
-        path.write_text(text.replace('"history": {}', f'"history": {history}', 1), encoding="utf-8")
+    # A quotation mark inside a string is escaped, so these can only be the field itself and the end.
+    text = text.replace('"history": {}', f'"history": {history}', 1)
+    text = text.removesuffix("}").rstrip() + f',\n  "run": {encode(folder.run)}\n}}'
+    with atomic_write(folder.path(RESULT)) as path:
+        path.write_text(text, encoding="utf-8")
 
 
-def publish(trainer: Trainer, prefix: str, result: SelectionResult, folder: Path | None, *, plot: bool) -> None:
-    """Give the table, and at the end the plot, to the loggers that can show them; on rank 0.
+def publish(
+    trainer: Trainer,
+    prefix: str,
+    result: SelectionResult,
+    folder: RunFolder | None,
+    say: Callable[[str], None],
+    *,
+    plot: bool,
+) -> None:
+    """Give the table, and at the end the plot, to the loggers that can show them; on rank 0. It never raises.
 
     Args:
         trainer: the running Trainer.
         prefix: name of the callback.
         result: the selection so far.
         folder: where the plot is written beside the arm files; ``None`` writes nothing.
+        say: tells the user what failed.
         plot: whether to draw (it takes a moment, so it is done once).
     """
-    picture = None
-    figure = result.plot() if plot and _MATPLOTLIB and result.history["arm"] else None
-    if figure is not None and folder is not None:
-        picture = folder / PLOT
-        _save(figure, picture)
+    figure, picture = None, None
+    if plot and _MATPLOTLIB and result.history["arm"]:
+        with never_fatal(say, "the plot could not be drawn"):
+            figure = result.plot()
+            if folder is not None:
+                picture = folder.path(PLOT)
+                _save(figure, picture, folder.run)
     for logger in trainer.loggers:
-        _show_table(logger, prefix, result, trainer.global_step)
+        kind = type(logger).__name__
+        with never_fatal(say, f"{kind} does not take the table"):
+            _show_table(logger, prefix, result, trainer.global_step)
         if figure is not None:
-            _show_figure(logger, prefix, figure, picture, trainer.global_step)
+            with never_fatal(say, f"{kind} does not take the plot"):
+                _show_figure(logger, prefix, figure, picture, trainer.global_step)
     if figure is not None:
         import matplotlib.pyplot as plt
 
@@ -226,25 +297,33 @@ def _show_table(logger: Any, prefix: str, result: SelectionResult, step: int) ->
             csv.writer(file).writerows([COLUMNS, *rows])
     elif hasattr(logger, "log_table"):  # Weights & Biases; no step, because it drops steps that do not increase
         logger.log_table(key=f"{prefix}/selection", columns=list(COLUMNS), data=rows)
-    elif hasattr(logger.experiment, "add_text"):  # TensorBoard
+    elif hasattr(_experiment(logger), "add_text"):  # TensorBoard
         logger.experiment.add_text(f"{prefix}/selection", result.to_markdown(), global_step=step)
 
 
 def _show_figure(logger: Any, prefix: str, figure: Any, picture: Path | None, step: int) -> None:
+    experiment = _experiment(logger)
     if isinstance(logger, CSVLogger):
         _save(figure, Path(logger.log_dir) / f"{prefix}.png")
     elif hasattr(logger, "log_image") and picture is not None:  # Weights & Biases
         logger.log_image(key=f"{prefix}/selection_plot", images=[str(picture)])
-    elif hasattr(logger.experiment, "add_figure"):  # TensorBoard
-        logger.experiment.add_figure(f"{prefix}/selection", figure, global_step=step, close=False)
-    elif hasattr(logger.experiment, "log_figure"):  # MLflow (first argument: the run), Comet
-        run = (logger.run_id,) if hasattr(logger, "run_id") else ()
-        logger.experiment.log_figure(*run, figure, f"{prefix}.png")
+    elif hasattr(experiment, "add_figure"):  # TensorBoard
+        experiment.add_figure(f"{prefix}/selection", figure, global_step=step, close=False)
+    elif hasattr(experiment, "log_figure") and hasattr(logger, "run_id"):  # MLflow
+        experiment.log_figure(logger.run_id, figure, f"{prefix}.png")
+    elif hasattr(experiment, "log_figure"):  # Comet
+        experiment.log_figure(figure_name=f"{prefix}/selection", figure=figure, step=step)
 
 
-def _save(figure: Any, target: Path) -> None:
+def _experiment(logger: Any) -> Any:
+    # Lightning lets a logger do without.
+    return getattr(logger, "experiment", None)
+
+
+def _save(figure: Any, target: Path, run: str = "") -> None:
+    metadata = {"tm_bandit run": run} if run else {}
     with atomic_write(target) as path:
-        figure.savefig(path, dpi=120, bbox_inches="tight")
+        figure.savefig(path, dpi=120, bbox_inches="tight", metadata=metadata)
 
 
 class Advance(Protocol):

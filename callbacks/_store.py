@@ -1,58 +1,101 @@
-"""Where arms live between validations: files of weights, and a sidecar with their statistics."""
+"""Where the weights of the arms live between validations, and the rules by which their files come and go."""
 
 from __future__ import annotations
 
-import json
-import math
 import os
-from collections.abc import Container
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+import lightning
 import torch
-from torch import Tensor
+from lightning.fabric.plugins import CheckpointIO
+from lightning.pytorch.plugins.io import AsyncCheckpointIO
+from lightning.pytorch.utilities import rank_zero_warn
 
-from tm_bandit._files import atomic_write
-from tm_bandit.callbacks._weights import BorrowedModule, Weights
-from tm_bandit.errors import ArmError, InputError
-from tm_bandit.selection.checkpoints import read_weights
-from tm_bandit.selection.result import decode_history
+from tm_bandit._weights_file import content_tag, read_file, read_weights, sign
+from tm_bandit.callbacks._folder import RunFolder
+from tm_bandit.callbacks._weights import BorrowedModule, Weights, persistent_tensors
+from tm_bandit.errors import ArmError, brief
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
 
     from tm_bandit.callbacks._distributed import Ranks
 
-STATS = "stats.pt"
-PREVIOUS = "stats.previous.pt"
-JOURNAL = "files.json"
+#: How a file of an arm is made: as the Trainer makes a checkpoint, or of the weights alone.
+Form = Literal["checkpoint", "bare"]
 
-#: Tensors of fewer elements are joined before they are written: each one by itself is a file in a zip archive.
-_SMALL = 2**16
-_TENSOR = "__tensor__"
+_REHEARSAL = "rehearsal"
 
 
 class ArmStore:
     """Keeps the weights of the arms, as files or in memory.
 
+    The rules:
+
+    1. A run has a folder of its own. Nothing outside of it is read by a stored path, overwritten or deleted.
+    2. Weights are known by their content. Their tag is in their file, in the sidecar and in Lightning's checkpoint; a
+       file is the arm's if the tags agree, whatever it is called.
+    3. A file under way is hidden. It gets its name when it has been read back and the sidecar of its validation is on
+       disk. So every ``.ckpt`` in the folder belongs to a validation that ended.
+    4. A file is deleted only when its arm was dropped by comparison, never because sampling failed, and only when the
+       newest checkpoint of Lightning's on disk no longer knows the arm.
+    5. What cannot be written, or read back, stays in memory, and that is said.
+
     Files are written through the Trainer with ``weights_only=True``: such a file holds exactly what is in the module
     (no callback exchanges raw and averaged weights in it), so its ``state_dict`` is the arm, and
-    ``load_from_checkpoint`` takes it.
+    ``load_from_checkpoint`` takes it. If a module cannot be written that way, its weights are written alone.
 
     Args:
-        folder: where the files go.
-        run: identity of the training, by which files of other trainings in the folder are told apart.
+        folder: the folder of the run.
         kind: ``"disk"``, or ``"memory"``, where only the best arm is written to a file.
         active: ``False`` writes nothing at all (``fast_dev_run``).
     """
 
-    def __init__(self, folder: Path, run: str, kind: Literal["disk", "memory"], active: bool = True) -> None:
+    def __init__(self, folder: RunFolder, kind: Literal["disk", "memory"], active: bool = True) -> None:
         self.folder = folder
-        self.run = run
         self.kind = kind
         self.active = active
+        self.form: Form = "checkpoint"
+        self.tags: dict[str, str] = {}
         self.files: dict[str, str] = {}
+        self.dropped: list[dict[str, Any]] = []
         self._memory: dict[str, Weights] = {}
+        self._parts: dict[str, str] = {}
+        self._said = False
+
+    # ---- taking weights in ------------------------------------------------------------------------------------
+
+    def rehearse(self, trainer: Trainer, borrowed: BorrowedModule[LightningModule], ranks: Ranks) -> None:
+        """Write the weights as they are, read them back, and choose a form of file that can be relied on.
+
+        Args:
+            trainer: the running Trainer.
+            borrowed: the live module.
+            ranks: the processes.
+        """
+        if not self.active:
+            return
+        name = self.folder.part(_REHEARSAL)
+        module = type(borrowed.module).__name__
+        weights = borrowed.live()
+        tag = content_tag(weights) if ranks.is_zero else ""
+        reason = self._save(name, weights, tag, trainer, borrowed, ranks)
+        if reason is not None:
+            self.form = "bare"
+            rank_zero_warn(
+                f"A checkpoint of {module} cannot be written and read back ({reason}). The files of the arms will hold "
+                f"the weights alone: give `load_from_checkpoint` the arguments of {module} yourself."
+            )
+            reason = self._save(name, weights, tag, trainer, borrowed, ranks)
+        if reason is not None and self.kind == "disk":
+            self.kind = "memory"
+            rank_zero_warn(
+                f"The weights of {module} cannot be written to {self.folder.root} and read back ({reason}). The arms "
+                "are kept in memory and are lost if the training is interrupted."
+            )
+        if ranks.is_zero:
+            self.folder.delete(name)
 
     def add(
         self, name: str, weights: Weights, trainer: Trainer, borrowed: BorrowedModule[LightningModule], ranks: Ranks
@@ -67,11 +110,14 @@ class ArmStore:
             ranks: the processes.
         """
         self._memory[name] = weights
+        self.tags[name] = ranks.tell(content_tag(weights) if ranks.is_zero else "")
         if self.kind == "disk":
             self.write(name, trainer, borrowed, ranks)
 
     def write(self, name: str, trainer: Trainer, borrowed: BorrowedModule[LightningModule], ranks: Ranks) -> None:
-        """Write weights to a file unless they have one; on all ranks, because the Trainer waits for all of them.
+        """Write weights to a file under way, unless they have a file; on all ranks, as the Trainer waits for all.
+
+        If that fails, they stay in memory, and the next validation tries again.
 
         Args:
             name: name of the weights.
@@ -79,15 +125,100 @@ class ArmStore:
             borrowed: the live module.
             ranks: the processes.
         """
-        if not self.active or name in self.files:
+        if not self.active or name in self.files or name in self._parts:
             return
-        self.files[name] = ranks.tell(str(self._free_path(name)))
-        if ranks.is_zero:
-            # Before the file itself: a file that a crash leaves behind must be known for ours.
-            with atomic_write(self.folder / JOURNAL) as path:
-                path.write_text(json.dumps({"run": self.run, "files": self.files}), encoding="utf-8")
-        borrowed.put(borrowed.fit(self.read(name)))
-        trainer.save_checkpoint(self.files[name], weights_only=True)
+        names = self.folder.names(f"{name}*.ckpt") if ranks.is_zero else []
+        file = ranks.tell(next((file for file in names if self._tag_of(file) == self.tags[name]), None))
+        if file is not None:  # a validation that is repeated finds what its first attempt wrote
+            self.files[name] = file
+            return
+        part = self.folder.part(name)
+        reason = self._save(part, self._memory[name], self.tags[name], trainer, borrowed, ranks)
+        if reason is None:
+            self._parts[name] = part
+        elif not self._said:
+            self._said = True
+            rank_zero_warn(
+                f"The weights {name} could not be written to {self.folder.root} ({reason}). They are kept in memory; "
+                "make room there, and the next validation will write them."
+            )
+
+    def _save(
+        self,
+        file: str,
+        weights: Weights,
+        tag: str,
+        trainer: Trainer,
+        borrowed: BorrowedModule[LightningModule],
+        ranks: Ranks,
+    ) -> str | None:
+        """Write a file and read it back; return what went wrong, the same on all ranks."""
+        borrowed.put(borrowed.fit(weights))
+        path, error = self.folder.root / file, None
+        tensors = persistent_tensors(borrowed.module)
+        if self.form == "checkpoint":
+            error = _save_by_trainer(trainer, path, lambda checkpoint: sign(checkpoint, tensors, tag, self.folder.run))
+        elif ranks.is_zero:
+            error = _save_bare(trainer, path, {name: t.detach() for name, t in tensors.items()}, tag, self.folder.run)
+        if error is None and ranks.is_zero:
+            try:
+                self._verify(file, tag)
+            except Exception as reason:  # any: what cannot be read back is not relied on
+                error = reason
+        return ranks.first_error(error)
+
+    def _verify(self, file: str, tag: str) -> None:
+        path = self.folder.path(file)
+        with path.open("rb+") as stream:
+            os.fsync(stream.fileno())
+        found = read_file(path)
+        if found.tag != tag or content_tag(found.weights) != tag:
+            raise ArmError("what is read back is not what was written")
+
+    # ---- the end of a validation ------------------------------------------------------------------------------
+
+    def planned(self) -> dict[str, dict[str, str]]:
+        """Return file and tag of all weights as they will be after :meth:`commit`; no file means memory only."""
+        names = {**self.files, **{name: self._free(name) for name in self._parts}}
+        return {name: {"file": names.get(name, ""), "tag": tag} for name, tag in self.tags.items()}
+
+    def commit(self, planned: Mapping[str, Mapping[str, str]], ranks: Ranks) -> None:
+        """Give the files under way their names; the sidecar that knows them is on disk. On all ranks.
+
+        Args:
+            planned: what :meth:`planned` returned on rank 0.
+            ranks: the processes.
+        """
+        done = [name for name in self._parts if self._rename(name, planned[name]["file"])] if ranks.is_zero else []
+        for name in ranks.tell(done):
+            self.files[name] = planned[name]["file"]
+            self._parts.pop(name, None)
+        if self.kind == "disk":
+            # Kept until now, so that nothing was read from a file that might have turned out bad.
+            for name in self.files.keys() & self._memory.keys():
+                del self._memory[name]
+
+    def _rename(self, name: str, file: str) -> bool:
+        try:
+            self.folder.path(self._parts[name]).replace(self.folder.path(file))
+        except OSError as error:
+            rank_zero_warn(f"The file of {name} could not get its name ({error}); the next validation tries again.")
+            return False
+        return True
+
+    def _free(self, name: str) -> str:
+        # The files of another branch, or of somebody else, are models too: never written over.
+        taken, file, version = set(self.files.values()), f"{name}.ckpt", 0
+        while file in taken or os.path.lexists(self.folder.root / file):
+            version += 1
+            file = f"{name}-v{version}.ckpt"
+        return file
+
+    # ---- using weights ----------------------------------------------------------------------------------------
+
+    def path(self, name: str) -> str:
+        """Return the path of a file of weights, or an empty text if they have none."""
+        return str(self.folder.path(self.files[name])) if name in self.files else ""
 
     def read(self, name: str) -> Weights:
         """Return the weights of an arm.
@@ -102,225 +233,212 @@ class ArmStore:
             return self._memory[name]
         if name not in self.files:
             raise ArmError(f"Expected the weights {name} in memory, but they were lost with the earlier process.")
-        return read_weights(self.files[name])
+        return read_weights(self.folder.path(self.files[name]))
 
-    def settle(self, best: str, trainer: Trainer, ranks: Ranks) -> None:
-        """Keep each of the weights in one place.
+    def has_file(self, name: str) -> bool:
+        """Whether weights have a file, be it under way."""
+        return name in self.files or name in self._parts
 
-        Those in memory whose file is there by now are let go of (an asynchronous writer may take a while); with
-        ``"memory"``, only the best ones keep their file.
+    def in_both(self) -> list[str]:
+        """Return the weights that have a file and are in memory as well."""
+        return [name for name in self.files if name in self._memory]
 
-        Args:
-            best: name of the best weights.
-            trainer: the running Trainer.
-            ranks: the processes.
-        """
-        if self.kind == "disk":
-            for name in ranks.tell([name for name in self._memory if os.path.exists(self.files.get(name, ""))]):
-                self._memory.pop(name, None)
-        else:
-            for name in [name for name in self.files if name != best and name in self._memory]:
-                self._delete(name, trainer)
+    def unwritten(self) -> list[str]:
+        """Return the weights that are in memory alone."""
+        return [name for name in self._memory if not self.has_file(name)]
 
-    def missing(self, names: set[str], ranks: Ranks) -> list[str]:
+    def missing(self, names: Iterable[str], ranks: Ranks) -> list[str]:
         """Return the weights that can no longer be had, the same list on all ranks.
 
         Args:
             names: names of weights.
             ranks: the processes.
         """
-        gone = {name for name in names if name not in self._memory and not os.path.exists(self.files.get(name, ""))}
-        return ranks.tell(sorted(gone))
+        return ranks.tell(
+            sorted(n for n in names if n not in self._memory and not self.folder.has(self.files.get(n, "")))
+        )
 
-    def remove(self, name: str, trainer: Trainer) -> None:
-        """Forget weights and delete their file.
+    # ---- letting go -------------------------------------------------------------------------------------------
+
+    def forget(self, name: str) -> None:
+        """Forget weights and leave their file alone.
 
         Args:
             name: name of the weights.
-            trainer: the running Trainer.
         """
         self._memory.pop(name, None)
-        self._delete(name, trainer)
+        self.tags.pop(name, None)
+        self.files.pop(name, None)
+        self._parts.pop(name, None)
 
-    def _delete(self, name: str, trainer: Trainer) -> None:
-        path = self.files.pop(name, None)
-        if path is not None and os.path.exists(path):
-            trainer.strategy.remove_checkpoint(path)  # acts on rank 0 only
-
-    def relocate(self, files: dict[str, str]) -> None:
-        """Take over the files of an interrupted run, which may have been moved together with this folder.
+    def drop(self, name: str, since: int) -> None:
+        """Forget weights that lost; their file goes when no checkpoint needs it any more.
 
         Args:
-            files: paths by name of the weights.
+            name: name of the weights.
+            since: number of the validation at which they were dropped.
+        """
+        self.drop_file(name, since)
+        self.forget(name)
+
+    def drop_file(self, name: str, since: int) -> None:
+        """Note that the file of some weights is no longer needed.
+
+        Args:
+            name: name of the weights.
+            since: number of the validation from which on it is not.
+        """
+        if name in self.files:
+            self.dropped.append({"file": self.files.pop(name), "tag": self.tags[name], "since": since})
+
+    def purge(self, confirmed: float, ranks: Ranks) -> None:
+        """Delete the files that were dropped and that no checkpoint needs; on all ranks.
+
+        Args:
+            confirmed: number of the validation that Lightning's newest checkpoint on disk knows.
+            ranks: the processes.
+        """
+        gone = [item for item in self.dropped if item["since"] <= confirmed]
+        self.dropped = [item for item in self.dropped if item["since"] > confirmed]
+        for item in gone if ranks.is_zero else ():
+            # By the tag: meanwhile another branch of the training may have put other weights under that name.
+            if item["file"] not in self.files.values() and self._tag_of(item["file"], unsigned=True) == item["tag"]:
+                self.folder.delete(item["file"])
+
+    # ---- a training that is resumed ---------------------------------------------------------------------------
+
+    def recover(self, files: Mapping[str, Mapping[str, str]], dropped: Iterable[Mapping[str, Any]]) -> None:
+        """Find the files of the arms of an interrupted run by their tags; on rank 0.
+
+        Args:
+            files: file and tag of each of the weights, as the state says.
+            dropped: files that are no longer needed.
+        """
+        everywhere = {self._tag_of(file): file for file in self.folder.names("*.ckpt")}
+        for name, filed in files.items():
+            file, tag = filed["file"], filed["tag"]
+            if self._tag_of(file, unsigned=True) != tag:
+                file = everywhere.get(tag, "")
+            if tag and file:
+                self.files[name], self.tags[name] = file, tag
+        self.dropped = [{key: item[key] for key in ("file", "tag", "since")} for item in dropped]
+
+    def adopt_untagged(self, files: Mapping[str, str]) -> None:
+        """Take over the files of a run of version 0.1, which have no tags, by their names; on rank 0.
+
+        Args:
+            files: paths by name of the weights, of which only the last part counts.
         """
         for name, path in files.items():
-            beside = self.folder / Path(path).name
-            self.files[name] = str(beside) if not os.path.exists(path) and beside.exists() else path
+            file = os.path.basename(str(path))
+            if self.folder.has(file):
+                try:
+                    self.tags[name] = content_tag(read_weights(self.folder.path(file)))
+                except ArmError:
+                    continue
+                self.files[name] = file
 
-    def sweep(self, finished: Container[str]) -> None:
-        """Delete what a validation that was cut off has left behind; on rank 0.
+    def _tag_of(self, file: str, unsigned: bool = False) -> str:
+        """Return the tag of the weights in a file of this run; empty for any other file.
 
         Args:
-            finished: paths that belong to validations that did end, whether or not they are arms now.
+            file: its name.
+            unsigned: take a file that does not say whose weights it holds, as version 0.1 wrote them.
         """
+        if not self.folder.has(file):
+            return ""
         try:
-            journal = json.loads((self.folder / JOURNAL).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return
-        if journal["run"] == self.run:
-            for path in journal["files"].values():
-                if path not in finished and path not in self.files.values() and os.path.exists(path):
-                    os.remove(path)
+            found = read_file(self.folder.path(file))
+        except ArmError:
+            return ""
+        if found.run == self.folder.run:
+            return found.tag
+        return content_tag(found.weights) if unsigned and not found.run else ""
 
-    def _free_path(self, name: str) -> Path:
-        # Files of an earlier run in the same folder are somebody's models: never written over.
-        taken = set(self.files.values())
-        path, version = self.folder / f"{name}.ckpt", 0
-        while path.exists() or str(path) in taken:
-            version += 1
-            path = self.folder / f"{name}-v{version}.ckpt"
-        return path
+    def promote(self, wanted: Mapping[str, str]) -> set[str]:
+        """Give files that were under way their names if a sidecar knows them, and delete the others; on rank 0.
 
+        Args:
+            wanted: names of files by the tags of their weights.
 
-def write_stats(folder: Path, header: dict[str, Any], selector: dict[str, Any], history: str) -> None:
-    """Write the sidecar atomically and keep the one before it.
-
-    A process may die after the sidecar of a validation is written but before Lightning's checkpoint of the same
-    validation is. The checkpoint that is then resumed from belongs to the earlier sidecar.
-
-    Args:
-        folder: where the arms are.
-        header: plain values, with ``"run"`` and ``"step"``.
-        selector: what ``ModelSelector.state_dict`` returned.
-        history: the history in it, as JSON.
-    """
-    current = folder / STATS
-    state = {**selector, "arms": pack(selector["arms"]), "history": history}
-    with atomic_write(current) as path:
-        torch.save({**header, "selector": state}, path)
-        if current.exists():
-            os.replace(current, folder / PREVIOUS)
+        Returns:
+            The tags of those that were deleted: they belong to a validation that was cut off.
+        """
+        cut_off = set()
+        for part in self.folder.parts():
+            tag = self._tag_of(part)
+            file = wanted.get(tag)
+            if file is not None and not os.path.lexists(self.folder.root / file):
+                self.folder.path(part).replace(self.folder.path(file))
+            else:
+                cut_off.add(tag)
+                self.folder.delete(part)
+        return cut_off - {""} - set(wanted)
 
 
-def read_stats(folder: Path, run: str, step: int) -> dict[str, Any] | None:
-    """Return the sidecar of one run: that of ``step`` if it is still there, else the newest one, else ``None``.
+class _SigningIO(CheckpointIO):
+    """Signs what the Trainer saves, and waits until it is saved."""
 
-    Args:
-        folder: where the arms are.
-        run: identity of the run; another run's sidecar in the same folder is not touched.
-        step: the step at which the resumed checkpoint was written.
+    def __init__(self, io: CheckpointIO, signature: Any) -> None:
+        # An asynchronous writer returns before there is a file to read back.
+        inner = io.checkpoint_io if isinstance(io, AsyncCheckpointIO) else io
+        self._io = inner or io
+        self._signature = signature
+        self.error: Exception | None = None
 
-    Returns:
-        The header that was written, and under ``"selector"`` what ``ModelSelector.load_state_dict`` takes.
-    """
-    found: list[dict[str, Any]] = []
-    for name in (STATS, PREVIOUS):
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
         try:
-            state = torch.load(folder / name, map_location="cpu", weights_only=True)
-        except Exception:  # missing, or cut off by a crash of the machine: the arms then start with zero statistics
-            continue
-        if isinstance(state, dict) and state.get("run") == run:
-            found.append(state)
-    if not found:
-        return None
-    state = next((state for state in found if state["step"] == step), found[0])
-    selector = state["selector"]
-    history = decode_history(json.loads(selector["history"]))
-    return {**state, "selector": {**selector, "arms": unpack(selector["arms"]), "history": history}}
+            self._signature(checkpoint)
+            self._io.save_checkpoint(checkpoint, path, storage_options)
+        except Exception as error:  # not raised here: the other ranks wait for this one behind this call
+            self.error = error
+
+    def load_checkpoint(self, path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        return self._io.load_checkpoint(path, *args, **kwargs)
+
+    def remove_checkpoint(self, path: Any) -> None:
+        self._io.remove_checkpoint(path)
 
 
-def pack(value: Any) -> dict[str, Any]:
-    """Return plain values with tensors among them as one text and few tensors, which ``torch.save`` takes faster.
+def _save_by_trainer(trainer: Trainer, path: os.PathLike[str], signature: Any) -> Exception | None:
+    io = trainer.strategy.checkpoint_io
+    signing = _SigningIO(io, signature)
+    trainer.strategy.checkpoint_io = signing
+    try:
+        trainer.save_checkpoint(str(path), weights_only=True)
+    except Exception as error:  # a hook of the module, which fails on all ranks alike
+        return error
+    finally:
+        trainer.strategy.checkpoint_io = io
+    return signing.error
 
-    Args:
-        value: dictionaries, lists, strings, numbers and tensors.
 
-    Example:
-        >>> packed = pack([{"name": "a", "rows": [torch.ones(2), torch.zeros(1, 1)]}])
-        >>> unpack(packed)
-        [{'name': 'a', 'rows': [tensor([1., 1.]), tensor([[0.]])]}]
-    """
-    tensors: list[Tensor] = []
-
-    def number(tensor: Tensor) -> dict[str, int]:
-        tensors.append(tensor)
-        return {_TENSOR: len(tensors) - 1}
-
-    text = json.dumps(value, default=number)
-    small: dict[str, list[Tensor]] = {}
-    large: dict[int, Tensor] = {}
-    for index, tensor in enumerate(tensors):
-        if tensor.numel() < _SMALL:
-            small.setdefault(str(tensor.dtype), []).append(tensor.flatten())
-        else:
-            large[index] = tensor
-    kinds = [[str(tensor.dtype), *tensor.shape] for tensor in tensors]
-    return {
-        "text": text,
-        "kinds": json.dumps(kinds),
-        "small": {dtype: torch.cat(parts) for dtype, parts in small.items()},
-        "large": large,
+def _save_bare(trainer: Trainer, path: os.PathLike[str], weights: Weights, tag: str, run: str) -> Exception | None:
+    checkpoint: dict[str, Any] = {
+        "epoch": trainer.current_epoch,
+        "global_step": trainer.global_step,
+        "pytorch-lightning_version": lightning.__version__,
+        "state_dict": weights,
     }
+    sign(checkpoint, weights, tag, run)
+    try:
+        torch.save(checkpoint, path)
+    except Exception as error:  # a full disk, or tensors that cannot be saved
+        return error
+    return None
 
 
-def unpack(packed: dict[str, Any]) -> Any:
-    """Return what :func:`pack` was given.
-
-    Args:
-        packed: what it returned.
-    """
-    tensors: list[Tensor] = []
-    position = dict.fromkeys(packed["small"], 0)
-    for index, (dtype, *shape) in enumerate(json.loads(packed["kinds"])):
-        if index in packed["large"]:
-            tensors.append(packed["large"][index])
-            continue
-        start, position[dtype] = position[dtype], position[dtype] + math.prod(shape)
-        # A clone: a part of a larger tensor would keep all of it in memory.
-        tensors.append(packed["small"][dtype][start : position[dtype]].reshape(shape).clone())
-    return json.loads(packed["text"], object_hook=lambda item: tensors[item[_TENSOR]] if _TENSOR in item else item)
-
-
-def restrict(state: dict[str, Any], known: Container[str]) -> dict[str, Any]:
-    """Return a selector's state without the arms that the resumed checkpoint does not know.
-
-    Training goes on from an earlier step than that of the sidecar: arms of later steps will be made anew, with other
-    weights, and their old statistics would be somebody else's.
+def is_on_disk(trainer: Trainer) -> bool:
+    """Wait for the checkpoints that the Trainer is still writing, and return whether all went well.
 
     Args:
-        state: what ``ModelSelector.state_dict`` returned.
-        known: names of all arms that the checkpoint knows, retired ones included.
+        trainer: the running Trainer.
     """
-    history = state["history"]
-    kept = [index for index, name in enumerate(history["arm"]) if name in known]
-    return {
-        **state,
-        "arms": [arm for arm in state["arms"] if arm["name"] in known],
-        "history": {column: [values[index] for index in kept] for column, values in history.items()},
-    }
-
-
-def check_shared(folder: Path, ranks: Ranks, everywhere: bool) -> None:
-    """Make the folder on rank 0 and see whether all ranks see it.
-
-    Args:
-        folder: where the arms go.
-        ranks: the processes.
-        everywhere: whether all ranks need it.
-
-    Raises:
-        InputError: on all ranks, if the folder cannot be made or is not shared.
-    """
-    error: Exception | None = None
-    if ranks.is_zero:
+    io = trainer.strategy.checkpoint_io
+    if isinstance(io, AsyncCheckpointIO):
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as reason:
-            error = InputError(f"Expected a folder for the arms at {folder}, but got this: {reason}; give dirpath=.")
-    ranks.agree(error)
-    if everywhere and not folder.is_dir():
-        error = InputError(
-            f"Expected {folder} on a file system that all nodes share, but rank {ranks.rank} does not see it; give "
-            "another dirpath=, or store='memory'."
-        )
-    ranks.agree(error)
+            io.teardown()  # it waits; the next save starts a new thread
+        except Exception as error:  # Lightning will raise it with its next save
+            rank_zero_warn(f"A checkpoint could not be written ({brief(error)}); nothing is deleted.")
+            return False
+    return True

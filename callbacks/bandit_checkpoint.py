@@ -20,7 +20,8 @@ from typing_extensions import override
 
 from tm_bandit.callbacks._arms import check_variants, newcomer_burn_in
 from tm_bandit.callbacks._distributed import default_chunk_size, refuse_sharded
-from tm_bandit.callbacks._report import RESULT, Summary, log_scalars
+from tm_bandit.callbacks._report import RESULT, Summary, log_scalars, passed_over
+from tm_bandit.callbacks._resume import ResumePoint
 from tm_bandit.callbacks._session import Session
 from tm_bandit.callbacks._weights import averaging_callback
 from tm_bandit.errors import InputError
@@ -167,13 +168,13 @@ class BanditCheckpoint(Checkpoint):
         self._values: dict[str, float] = {}
         self._logged: dict[str, float] = {}
         self._session: Session | None = None
-        self._saved: dict[str, Any] | None = None
-        self._fitting = False
+        self._point: ResumePoint | None = None
+        self._loading: dict[str, Any] | None = None
         self._owner: tuple[Any, Any] = (lambda: None, lambda: None)
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy (for a process that is spawned, or by a user) is the same callback before any training.
-        blank = {"_session": None, "_saved": None, "_owner": None}
+        blank = {"_session": None, "_point": None, "_loading": None, "_owner": None}
         return {**self.__dict__, **blank}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -277,10 +278,23 @@ class BanditCheckpoint(Checkpoint):
 
     @override
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        saved, self._saved = self._saved, None
-        if self._session is None or saved is not None:
+        point, self._point = self._point, None
+        if self._session is None or point is not None:
             self._session = Session(self, trainer, pl_module)
-            self._adopt(self._session.open(saved))
+            self._adopt(self._session.open(point))
+
+    @override
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # Lightning does not repeat the validation of the very step that a checkpoint was written at.
+        if self._session is not None and self._session.cut_off:
+            self._adopt(self._session.evaluate())
+
+    @override
+    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._session is not None and self._is_training(trainer) and not self._is_due(trainer):
+            # A monitor needs its key from the first validation on, and one that is not logged again keeps its value.
+            values = passed_over(self._values, bool(self.metric.higher_is_better))
+            log_scalars(pl_module, self.key, values, {}, unseen=True)
 
     @override
     def on_validation_batch_start(
@@ -296,9 +310,8 @@ class BanditCheckpoint(Checkpoint):
         self._session.finish_reference()
         if self._is_due(trainer):
             self._adopt(self._session.evaluate())
-        # Also when this validation is passed over: a key that is not logged again keeps its old value unseen.
-        log_scalars(pl_module, self.key, self._values, self._logged)
-        self._logged = self._values
+            log_scalars(pl_module, self.key, self._values, self._logged)
+            self._logged = self._values
 
     @override
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -306,9 +319,26 @@ class BanditCheckpoint(Checkpoint):
             self._session.publish()
 
     @override
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if stage == "fit" and self._session is not None:
+            self._session.finish()
+
+    @override
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        if self._session is not None and self._is_training(trainer):
+            self._session.note_checkpoint()
+
+    @override
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         # `trainer.test(ckpt_path=...)` loads callback states too; that must not replace what the training found.
-        self._fitting = trainer.state.fn == TrainerFn.FITTING
+        path = os.path.abspath(trainer.ckpt_path or "")
+        written = [
+            state.get("dirpath") for state in checkpoint.get("callbacks", {}).values() if isinstance(state, dict)
+        ]
+        self._loading = None
+        if trainer.state.fn == TrainerFn.FITTING:
+            in_place = os.path.dirname(path) in [os.path.abspath(folder) for folder in written if folder]
+            self._loading = {"step": int(checkpoint.get("global_step", 0)), "path": path, "in_place": in_place}
 
     @override
     def state_dict(self) -> dict[str, Any]:
@@ -316,8 +346,8 @@ class BanditCheckpoint(Checkpoint):
 
     @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        if self._fitting and state_dict:
-            self._saved = state_dict
+        if self._loading is not None and state_dict:
+            self._point = ResumePoint(state_dict, **self._loading)
 
     def _is_training(self, trainer: Trainer) -> bool:
         return trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking

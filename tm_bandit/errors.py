@@ -11,6 +11,10 @@ class InputError(BanditError, ValueError):
     """An argument, batch, file or state that cannot be used; the message says what was got and what to do."""
 
 
+class BrokenStateError(InputError):
+    """A saved state that is damaged, or that something else wrote."""
+
+
 class NotReadyError(BanditError, RuntimeError):
     """A value was asked for before there is enough data for it (no reference, fewer than two samples)."""
 

@@ -6,6 +6,7 @@ from tests.callbacks.models import bandit, fid, fit
 from tests.callbacks.test_report import TableLogger
 from tm_bandit.callbacks import _store
 from tm_bandit.callbacks._report import HistoryText
+from tm_bandit.callbacks._sidecar import pack, read_sidecars, unpack
 from tm_bandit.metrics.fid import OptimisticFID
 from tm_bandit.selection.result import encode
 
@@ -53,8 +54,8 @@ def test_numbers_of_all_arms_are_computed_once_at_the_end_of_a_validation(tmp_pa
 def test_retired_arms_leave_numbers_only(tmp_path):
     callback = bandit(tmp_path, max_arms=2)
     fit(tmp_path, callback, max_epochs=6)
-    header = torch.load(tmp_path / "stats.pt", weights_only=True)
-    arms = _store.read_stats(tmp_path, header["run"], 48)["selector"]["arms"]
+    (sidecar,) = read_sidecars(callback._session.store.folder)
+    arms = sidecar.statistics()["arms"]
     retired = [arm for arm in arms if arm["retired"] is not None]
     assert len(retired) == 4
     for arm in retired:
@@ -80,8 +81,8 @@ def test_the_history_is_encoded_by_what_is_new(monkeypatch):
 def test_packed_statistics_are_the_same(tmp_path):
     rows = [torch.rand(3, 2), torch.rand(1, 2).double(), torch.arange(4), torch.zeros(0, 2), torch.rand(300, 300)]
     value = {"rows": rows, "count": torch.tensor(5), "name": "a", "none": None, "trace": [{"x": float("inf")}]}
-    torch.save(_store.pack(value), tmp_path / "packed.pt")
-    again = _store.unpack(torch.load(tmp_path / "packed.pt", weights_only=True))
+    torch.save(pack(value), tmp_path / "packed.pt")
+    again = unpack(torch.load(tmp_path / "packed.pt", weights_only=True))
     assert list(again) == list(value)
     assert all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(again["rows"], rows, strict=True))
     assert again["count"].shape == ()

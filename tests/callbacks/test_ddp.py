@@ -93,13 +93,13 @@ def test_settings_that_changed_are_refused_on_all_ranks(together):
     assert one.startswith("InputError: Another rank failed (InputError: Expected a state with seed=3")
 
 
-def test_a_failure_on_one_rank_retires_the_arm_on_all(together):
+def test_a_failure_on_one_rank_passes_for_all(together):
     for rank in together[0]:
         result = rank["sick"]["result"]
-        assert list(result["retired"]) == ["step4"]
-        assert "rank one is sick" in result["retired"]["step4"]
-        assert {row["arm"]: row["n"] for row in result["arms"]}["step4"] == 0
-        assert rank["sick"]["best"] in ("step8", "step12")
+        assert result["retired"] == {}
+        assert {row["arm"]: row["n"] > 0 for row in result["arms"]} == {"step4": True, "step8": True, "step12": True}
+        assert result["history"]["arm"][0] == "step4", "it was tried again in the second validation"
+        assert rank["sick"]["file"] == f"{rank['sick']['best']}.ckpt"
 
 
 def test_a_sampler_that_fails_on_one_rank_is_refused_on_all(together):

@@ -40,7 +40,7 @@ def run(tmp_path_factory):
 def test_arms_are_the_weights_of_each_validation(run):
     _, callback, witness, _ = run
     assert set(callback.result.num_samples) == {f"step{step}" for step in (8, 16, 24, 32, 40)}
-    files = sorted((callback._session.store.folder).glob("*.ckpt"))
+    files = sorted(callback._session.store.folder.root.glob("*.ckpt"))
     assert len(files) == 3
     for path in files:
         content = torch.load(path, weights_only=True)
@@ -67,7 +67,7 @@ def test_the_budget_is_spent_and_statistics_live_on(run):
 
 def test_the_surplus_is_dropped_with_its_files_but_never_the_best(run):
     _, callback, _, _ = run
-    left = {path.stem for path in callback._session.store.folder.glob("*.ckpt")}
+    left = {path.stem for path in callback._session.store.folder.root.glob("*.ckpt")}
     assert left == set(callback.result.num_samples) - set(callback.result.retired)
     assert callback.best_arm in left
     scores = {row["arm"]: row["debiased"] for row in callback.result.table()}
@@ -93,7 +93,7 @@ def test_logged_values(run):
 
 def test_the_result_is_written_beside_the_arms(run):
     _, callback, _, _ = run
-    folder = callback._session.store.folder
+    folder = callback._session.store.folder.root
     assert SelectionResult.from_json(folder / "selection.json").to_json() == callback.result.to_json()
     assert json.loads((folder / "selection.json").read_text())["best"] == callback.best_arm
     assert (folder / "selection.png").read_bytes()[:4] == b"\x89PNG"
@@ -176,7 +176,7 @@ def test_files_of_an_earlier_training_are_left_alone(tmp_path):
     fit(tmp_path, first, max_epochs=1)
     kept = (tmp_path / "step8.ckpt").read_bytes()
     fit(tmp_path, second, max_epochs=1, module=Gen(lr=0.2))
-    assert second.best_model_path == str(tmp_path / "step8-v1.ckpt")
+    assert second.best_model_path == str(tmp_path / "v1" / "step8.ckpt")
     assert (tmp_path / "step8.ckpt").read_bytes() == kept
 
 

@@ -12,7 +12,6 @@ import torch
 from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint
 
 from tests.callbacks.models import Calm, assert_same_result, bandit, calm_loaders, fid, fit
-from tm_bandit.callbacks._store import read_stats
 
 
 def train(folder, *extra, ckpt_path=None, max_epochs=5, average=False, **kwargs):
@@ -22,6 +21,10 @@ def train(folder, *extra, ckpt_path=None, max_epochs=5, average=False, **kwargs)
         callbacks.append(EMAWeightAveraging(decay=0.7))
     fit(folder, *callbacks, module=Calm, data=calm_loaders(), ckpt_path=ckpt_path, max_epochs=max_epochs)
     return callback
+
+
+def sidecars(folder):
+    return [torch.load(path, weights_only=True) for path in sorted(folder.glob("stats-*.pt"))]
 
 
 def same(resumed, whole):
@@ -64,16 +67,18 @@ def test_killed_in_the_middle_of_a_validation(tmp_path, whole):
         [sys.executable, str(script), str(tmp_path), "24", "3"], env=environment, capture_output=True, timeout=120
     )
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
-    # The killed validation has left its weights behind, which nobody will ever use.
-    assert (tmp_path / "arms" / "step24.ckpt").exists()
+    # The killed validation has left its weights behind, under no name that a user would take for a model.
+    assert len(list((tmp_path / "arms").glob(".step24.*.part"))) == 1
+    assert not (tmp_path / "arms" / "step24.ckpt").exists()
     resumed = train(tmp_path, ckpt_path=tmp_path / "last" / "last.ckpt")
     same(resumed, whole)
+    assert not list((tmp_path / "arms").glob(".*"))
 
 
 def test_interrupted_between_the_sidecar_and_the_checkpoint(tmp_path, whole):
     with pytest.raises(RuntimeError, match="stop here"):
         train(tmp_path, Interrupt(24))
-    assert read_stats(tmp_path / "arms", torch.load(tmp_path / "arms" / "stats.pt")["run"], 24)["step"] == 24
+    assert {sidecar["state"]["step"] for sidecar in sidecars(tmp_path / "arms")} == {16, 24}
     assert torch.load(tmp_path / "last" / "last.ckpt")["global_step"] == 16
     resumed = train(tmp_path, ckpt_path=tmp_path / "last" / "last.ckpt")
     assert_same_result(resumed.result, whole.result)
@@ -123,7 +128,7 @@ def test_the_checkpoint_holds_metadata_only(whole):
 
     assert not tensors(state)
     assert len(repr(state)) < 4000
-    assert torch.load(folder / "stats.pt", weights_only=True)["step"] == 40
+    assert [sidecar["state"]["step"] for sidecar in sidecars(folder)] == [40]
 
 
 def test_going_back_to_an_earlier_checkpoint(tmp_path, whole):
@@ -142,14 +147,13 @@ def test_going_back_to_an_earlier_checkpoint(tmp_path, whole):
 
 def test_lost_statistics_and_lost_files(tmp_path):
     train(tmp_path, max_epochs=2)
-    (tmp_path / "arms" / "stats.pt").unlink()
-    (tmp_path / "arms" / "stats.previous.pt").unlink()
-    (tmp_path / "arms" / "step8.ckpt").unlink()
+    for path in [*(tmp_path / "arms").glob("stats-*.pt"), tmp_path / "arms" / "step8.ckpt"]:
+        path.unlink()
     with pytest.warns(UserWarning, match="gone|missing") as caught:
         callback = train(tmp_path, ckpt_path=tmp_path / "last" / "last.ckpt", max_epochs=3)
     texts = [str(warning.message) for warning in caught]
     assert sum("statistics of the arms are missing" in text for text in texts) == 1
-    assert sum("step8.ckpt are gone" in text for text in texts) == 1
+    assert sum("step8 are gone" in text for text in texts) == 1
     assert set(callback.result.retired) == {"step8"}
     assert callback.result.num_samples["step16"] > 0
     assert callback.result.total_samples == 60
@@ -159,8 +163,10 @@ def test_statistics_of_another_training_are_not_taken(tmp_path):
     train(tmp_path, max_epochs=2)
     elsewhere = tmp_path / "elsewhere"
     train(elsewhere, max_epochs=2)
-    os.replace(elsewhere / "arms" / "stats.pt", tmp_path / "arms" / "stats.pt")
-    (tmp_path / "arms" / "stats.previous.pt").unlink()
+    for path in (tmp_path / "arms").glob("stats-*.pt"):
+        path.unlink()
+    for path in (elsewhere / "arms").glob("stats-*.pt"):
+        os.replace(path, tmp_path / "arms" / path.name)
     with pytest.warns(UserWarning, match="statistics of the arms are missing"):
         train(tmp_path, ckpt_path=tmp_path / "last" / "last.ckpt", max_epochs=3)
 

@@ -101,7 +101,8 @@ def _open_checkpoints(arguments: argparse.Namespace, files: dict[str, Path]) -> 
     module_class = import_reference(arguments.module)
     if not isinstance(module_class, type):
         raise InputError(f"Expected --module {arguments.module} to be a class, but got {type(module_class).__name__}.")
-    from tm_bandit.selection.checkpoints import checkpoint_samplers, read_weights
+    from tm_bandit._weights_file import read_weights
+    from tm_bandit.selection.checkpoints import checkpoint_samplers
 
     try:
         for path in files.values():

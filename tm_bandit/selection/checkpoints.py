@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
+from tm_bandit._weights_file import plain_name, read_weights
 from tm_bandit.errors import ArmError, InputError
 from tm_bandit.metrics.base import OptimisticMetric
 
@@ -37,8 +38,8 @@ def selector_from_checkpoints(
 ) -> ModelSelector:
     """Make a selector whose arms are checkpoint files (times sampler variants).
 
-    One module is in memory; the weights of an arm are copied into it when the arm is pulled. Files are read with
-    ``weights_only=True``. A file that is missing, or that does not fit, is an arm that is retired with a warning.
+    One module is in memory; the weights of an arm are copied into it when the arm is pulled. Nothing in the files is
+    run. A file that is missing, or that does not fit, is an arm that is retired with a warning.
 
     Args:
         paths: files, or a folder, whose ``*.ckpt`` files are taken in the order of the numbers in their names.
@@ -193,33 +194,6 @@ def bind_sampler(
     return sample
 
 
-def read_weights(path: str | os.PathLike[str], key: str = "state_dict") -> dict[str, Tensor]:
-    """Read the weights of one checkpoint file; nothing but tensors and plain values is unpickled.
-
-    The file is mapped into memory where its format allows it, so processes that read the same arm share its pages.
-
-    Args:
-        path: a .ckpt file of Lightning, or a file that holds a bare ``state_dict``.
-        key: ``"state_dict"``, or ``"current_model_state"`` for the raw weights beside averaged ones.
-
-    Raises:
-        ArmError: if the file is missing, is no checkpoint, cannot be read safely, or lacks ``key``.
-    """
-    path = Path(path)
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except FileNotFoundError as error:
-        raise ArmError(f"Expected the checkpoint {path}, but the file is gone.") from error
-    except Exception as error:  # torch raises many kinds for files that are cut off, too old or unsafe
-        raise ArmError(f"Expected a checkpoint that loads with weights_only=True, but got {path} ({error}).") from error
-    if not isinstance(content, Mapping):
-        raise ArmError(f"Expected a checkpoint with {key!r}, but {path} holds a {type(content).__name__}.")
-    weights = content.get(key, content if key == "state_dict" else None)
-    if not isinstance(weights, Mapping) or not all(isinstance(value, Tensor) for value in weights.values()):
-        raise ArmError(f"Expected a checkpoint with tensors under {key!r}, but {path} has {sorted(content)}.")
-    return dict(weights)
-
-
 @torch.no_grad()
 def put_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Copy weights into a module in place, without ``load_state_dict``.
@@ -255,9 +229,11 @@ def match_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> list[tupl
     Raises:
         ArmError: if a shape differs, or if a trainable parameter of the module is not among the weights.
     """
-    targets: dict[str, Tensor] = {_plain(name): p for name, p in module.named_parameters(remove_duplicate=False)}
-    targets.update({_plain(name): buffer for name, buffer in module.named_buffers(remove_duplicate=False)})
-    fitting = [(targets[_plain(name)], value, name) for name, value in weights.items() if _plain(name) in targets]
+    targets: dict[str, Tensor] = {plain_name(name): p for name, p in module.named_parameters(remove_duplicate=False)}
+    targets.update({plain_name(name): buffer for name, buffer in module.named_buffers(remove_duplicate=False)})
+    fitting = [
+        (targets[plain_name(name)], value, name) for name, value in weights.items() if plain_name(name) in targets
+    ]
     for target, value, name in fitting:
         if target.shape != value.shape:
             raise ArmError(
@@ -269,10 +245,6 @@ def match_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> list[tupl
     if lacking:
         raise ArmError(f"Expected weights for every trainable parameter, but got none for {', '.join(lacking[:3])}.")
     return [(target, value) for target, value, _ in fitting]
-
-
-def _plain(name: str) -> str:
-    return name.replace("_orig_mod.", "")
 
 
 def _accepts(function: Callable[..., Any], name: str, by_kwargs: bool) -> bool:

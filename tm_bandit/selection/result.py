@@ -198,6 +198,7 @@ class SelectionResult:
         try:
             data = json.loads(text)
             version = data.pop("version")
+            data.pop("run", None)  # the callback notes there whose selection it is
             rows = [{key: _restore(key, value) for key, value in row.items()} for row in data.pop("arms")]
             result = cls(arms=rows, history=decode_history(data.pop("history")), **data)
         except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tm_bandit.errors import InputError, brief
+from tm_bandit.errors import BrokenStateError, InputError, brief
 from tm_bandit.selection.report import History
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def load_state(selector: ModelSelector, state: Mapping[str, Any]) -> None:
         _replace(selector, state)
     except BaseException as error:
         vars(selector).update(before)
-        if isinstance(error, (LookupError, TypeError, ValueError, AttributeError)):
-            raise InputError(
+        if isinstance(error, Exception):
+            raise BrokenStateError(
                 f"Expected what ModelSelector.state_dict() returned, but got a broken state ({brief(error)}); load "
                 "another one, or start anew."
             ) from error
@@ -69,8 +69,7 @@ def _replace(selector: ModelSelector, state: Mapping[str, Any]) -> None:
     selector.policy.load_state_dict(state["policy"])
     selector._history.load(state["history"])
     selector.budget, selector._prepared = int(state["budget"]), bool(state["prepared"])
-    # Version 0.1 did not save why a run had ended.
-    selector._stopped_by = str(state.get("stopped_by", ""))
+    selector._stopped_by = str(state.get("stopped_by", ""))  # version 0.1 did not say
     selector._judge()
 
 

@@ -1,0 +1,240 @@
+"""The folder of a run: one run, one folder; what lies outside of it is never touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tm_bandit.errors import InputError
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+OWNER = "run.json"
+
+#: What version 0.1 left in a folder, by which its run is told.
+_OWNER_01 = ("files.json", "stats.pt")
+
+#: A file that a run writes: no separators, and no leading dot but that of a file under way.
+_NAME = re.compile(r"\.?[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+#: Names under which :func:`~tm_bandit._files.atomic_write` leaves a file of ours when the process is killed.
+_TEMPORARY = re.compile(r"\.(stats|selection|reference|run)[A-Za-z0-9-]*\.[0-9a-f]{8}\.tmp(\.pt|\.json|\.npz|\.png)")
+
+
+class RunFolder:
+    """Turns names into paths inside the folder of one run.
+
+    Args:
+        root: the folder, which belongs to the run.
+        run: identity of the run.
+    """
+
+    def __init__(self, root: Path, run: str) -> None:
+        self.root = root
+        self.run = run
+
+    def path(self, name: str) -> Path:
+        """Return the path of a file of the run.
+
+        This is the only way from a name to a path, and no name leads out of the folder, whatever a state file says.
+
+        Args:
+            name: the bare name of the file.
+
+        Raises:
+            InputError: if it is no bare name, or if it is a link or a folder there.
+        """
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise InputError(f"Expected the bare name of a file in {self.root}, but got {name!r}; it is not used.")
+        path = self.root / name
+        if path.is_symlink() or path.is_dir():
+            raise InputError(f"Expected {path} to be a plain file, but it is a link or a folder; it is not used.")
+        return path
+
+    def has(self, name: str) -> bool:
+        """Whether there is a plain file of that name."""
+        try:
+            return self.path(name).is_file()
+        except InputError:
+            return False
+
+    def delete(self, name: str) -> None:
+        """Delete a file of the run, if it is there.
+
+        Args:
+            name: its bare name.
+        """
+        if self.has(name):
+            self.path(name).unlink(missing_ok=True)
+
+    def names(self, pattern: str) -> list[str]:
+        """Return the names of the plain files that match a pattern.
+
+        Args:
+            pattern: as in ``Path.glob``.
+        """
+        return sorted(path.name for path in self.root.glob(pattern) if self.has(path.name))
+
+    def part(self, stem: str) -> str:
+        """Return the name of a file under way: hidden, marked with the run, and no ``.ckpt``.
+
+        Args:
+            stem: what the file will be called, without its ending.
+        """
+        return f".{stem}.{self.run}.part"
+
+    def parts(self) -> list[str]:
+        """Return the files of this run that were under way when it was killed."""
+        return self.names(f".*.{self.run}.part")
+
+    def sweep(self) -> None:
+        """Delete the temporary files that a killed process left behind."""
+        for name in self.names(".*.tmp.*"):
+            if _TEMPORARY.fullmatch(name):
+                self.delete(name)
+
+
+def default_root(trainer: Trainer, key: str) -> Path:
+    """Return where a run writes if nobody says otherwise: ``save_dir/name/version``, as ModelCheckpoint does.
+
+    The logger's own ``log_dir`` would not do. Some loggers (Weights & Biases, MLflow) have one folder for all runs.
+
+    Args:
+        trainer: the running Trainer.
+        key: name of the callback.
+    """
+    if not trainer.loggers:
+        return Path(trainer.default_root_dir).expanduser().absolute() / key
+    logger = trainer.loggers[0]
+    base = logger.save_dir if logger.save_dir is not None else trainer.default_root_dir
+    version = logger.version if isinstance(logger.version, str) else f"version_{logger.version}"
+    return Path(base).expanduser().absolute() / str(logger.name) / version / key
+
+
+def owner(folder: Path) -> str | None:
+    """Return the run that a folder belongs to; empty if its marker cannot be read, ``None`` if it has none.
+
+    Args:
+        folder: any folder.
+    """
+    if os.path.lexists(folder / OWNER):
+        return _text(folder / OWNER)
+    for name in _OWNER_01:
+        if os.path.lexists(folder / name):
+            return _text(folder / name)
+    return None
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.suffix == ".pt":
+            content: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        else:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        run = content["run"]
+    except Exception:  # cut off, no JSON, of another shape: somebody's folder, but nobody knows whose
+        return ""
+    return run if isinstance(run, str) else ""
+
+
+def claim(root: Path, run: str) -> Path:
+    """Make a folder the run's own, and return it.
+
+    If it belongs to another run, the first free one of ``v1``, ``v2`` and so on inside it is taken. Two runs that start
+    at once cannot both get the same folder.
+
+    Args:
+        root: the folder that is asked for.
+        run: identity of the run.
+
+    Raises:
+        InputError: if nothing can be written there.
+    """
+    for folder in _versions(root):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if owner(folder) not in (None, run):
+                continue
+            _try_out(folder)
+            _mark(folder, run)
+        except FileExistsError:
+            if folder.is_dir():
+                continue  # another run was faster
+            raise InputError(
+                f"Expected a folder for the arms at {folder}, but that is a file; give dirpath=."
+            ) from None
+        except OSError as error:
+            raise InputError(
+                f"Expected a folder for the arms at {folder}, but it cannot be written to ({error}); give dirpath=."
+            ) from error
+        return folder
+    raise AssertionError("the versions of a folder never end")
+
+
+def _versions(root: Path) -> Iterator[Path]:
+    yield root
+    version = 0
+    while True:
+        version += 1
+        yield root / f"v{version}"
+
+
+def _try_out(folder: Path) -> None:
+    probe = folder / f".run.{secrets.token_hex(4)}.tmp.json"
+    try:
+        probe.write_text("{}", encoding="utf-8")
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def _mark(folder: Path, run: str) -> None:
+    if not (folder / OWNER).exists():
+        with (folder / OWNER).open("x", encoding="utf-8") as file:  # "x": fails if another run was faster
+            json.dump({"run": run}, file)
+
+
+def disown(folder: Path, run: str) -> None:
+    """Give a folder back in which nothing was written but the marker.
+
+    Args:
+        folder: what :func:`claim` returned.
+        run: identity of the run.
+    """
+    if owner(folder) == run and [entry.name for entry in folder.iterdir()] == [OWNER]:
+        (folder / OWNER).unlink()
+
+
+def find(root: Path, run: str, hint: str, checkpoint: str | os.PathLike[str] | None, in_place: bool) -> Path | None:
+    """Return the folder of a run that is resumed, or ``None``.
+
+    It is the folder that is asked for, if that is the run's. Else it is looked for beside the checkpoint that is
+    resumed: a run that was copied, moved or renamed goes on in its own copy and leaves the original alone.
+
+    Args:
+        root: the folder that is asked for now.
+        run: identity of the run.
+        hint: where the folder was when the checkpoint was written.
+        checkpoint: the checkpoint that is resumed.
+        in_place: whether that checkpoint is where it was written. A copy has no right to the place in ``hint``.
+    """
+    for folder in (root, *sorted(root.glob("v[0-9]*"))):
+        if owner(folder) == run:
+            return folder
+    if checkpoint is None or not hint:
+        return None
+    before = Path(hint)
+    for ancestor in Path(checkpoint).absolute().parents:
+        for length in range(1, len(before.parts)):
+            folder = ancestor.joinpath(*before.parts[-length:])
+            mine = in_place or folder != before or ancestor == before.parent
+            if mine and ".." not in before.parts and owner(folder) == run:
+                return folder
+    return None

@@ -1,0 +1,181 @@
+"""What an interrupted training left behind, and where a resumed one goes on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lightning.pytorch.utilities import rank_zero_warn
+
+from tm_bandit.callbacks._arms import Arm
+from tm_bandit.callbacks._folder import RunFolder
+from tm_bandit.callbacks._sidecar import Sidecar, check_state, choose, read_sidecars, restrict
+from tm_bandit.callbacks._store import ArmStore
+from tm_bandit.errors import BrokenStateError, InputError
+from tm_bandit.selection.selector import ModelSelector
+
+STATE_VERSION = 2
+
+
+@dataclass(frozen=True)
+class ResumePoint:
+    """The checkpoint of Lightning's that a training is resumed from.
+
+    Args:
+        state: what the callback had put there.
+        step: its ``global_step``.
+        path: its file.
+        in_place: whether the file is where it was written.
+    """
+
+    state: dict[str, Any]
+    step: int
+    path: str
+    in_place: bool
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """Where a training goes on.
+
+    Args:
+        state: the metadata of the validation that it goes on from.
+        lineage: the validations that led to it, and itself.
+        cut_off: whether the checkpoint's own weights were being validated when the process was killed.
+    """
+
+    state: dict[str, Any]
+    lineage: tuple[str, ...]
+    cut_off: bool = False
+
+
+def checked(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata of Lightning's checkpoint in today's form.
+
+    Args:
+        saved: what this version or version 0.1 put there.
+
+    Raises:
+        InputError: if they are of another version, or broken.
+    """
+    version = saved.get("version")
+    try:
+        if version == 1:
+            return _from_version_1(saved)
+        if version == STATE_VERSION:
+            check_state(saved)
+            return dict(saved)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"Expected the state of a BanditCheckpoint in the checkpoint, but got a broken one ({error!r}); resume "
+            "from another checkpoint, or without this callback."
+        ) from error
+    raise InputError(
+        f"Expected version {STATE_VERSION} of the callback's state, but got {version!r}; update tm_bandit."
+    )
+
+
+def _from_version_1(saved: Mapping[str, Any]) -> dict[str, Any]:
+    files = {str(name): {"file": os.path.basename(path), "tag": ""} for name, path in saved["files"].items()}
+    state = {
+        "version": STATE_VERSION,
+        "run": str(saved["run"]),
+        "validation": "",
+        "number": 0,
+        "step": saved["step"],
+        "folder": str(saved["folder"]),
+        "files": files,
+        "dropped": [],
+        "arms": list(saved["arms"]),
+        "known": list(saved["known"]),
+        "failures": {},
+        "reference": "unknown" if saved["reference"] else "",
+    }
+    check_state(state)
+    return state
+
+
+def take_up(store: ArmStore, selector: ModelSelector, point: ResumePoint, live: str, reference: str) -> Resumed:
+    """Find the statistics and the files of an interrupted training; on rank 0.
+
+    Args:
+        store: gets the files.
+        selector: gets the statistics.
+        point: the checkpoint, with a state that was :func:`checked`.
+        live: content tag of the weights in the checkpoint.
+        reference: tag of the reference in use, if it was collected.
+    """
+    folder, saved = store.folder, point.state
+    sidecars = read_sidecars(folder)
+    if saved["reference"] in ("", "unknown", reference):
+        resumed = _load(sidecars, selector, saved, (point.step, live), folder)
+    else:
+        rank_zero_warn(f"The reference is not the one before: all arms in {folder.root} are sampled anew.")
+        resumed = Resumed(saved, (saved["validation"],) if saved["validation"] else ())
+    state = resumed.state
+    folder.sweep()
+    cut_off = store.promote(
+        {filed["tag"]: filed["file"] for sidecar in sidecars if sidecar.lineage for filed in _files(sidecar)}
+    )
+    if state["validation"]:
+        store.recover(state["files"], state["dropped"])
+    else:
+        store.adopt_untagged({name: filed["file"] for name, filed in state["files"].items()})
+    return Resumed(state, resumed.lineage, cut_off=live in cut_off and state["step"] != point.step)
+
+
+def _files(sidecar: Sidecar) -> list[dict[str, str]]:
+    return [filed for filed in sidecar.state["files"].values() if filed["file"]]
+
+
+def _load(
+    sidecars: list[Sidecar],
+    selector: ModelSelector,
+    saved: dict[str, Any],
+    live: tuple[int, str],
+    folder: RunFolder,
+) -> Resumed:
+    """Give the selector the statistics of the right validation, and return where to go on."""
+    left = list(sidecars)
+    before: tuple[str, ...] = (saved["validation"],) if saved["validation"] else ()
+    while (found := choose(left, saved, live)) is not None:
+        sidecar, relation = found
+        left.remove(sidecar)
+        state = sidecar.state if relation == "next" else saved
+        known = _same_weights(sidecar, saved) if relation == "alike" else set(state["known"])
+        try:
+            selector.load_state_dict(restrict(sidecar.statistics(), known))
+        except InputError as error:
+            if not isinstance(error, BrokenStateError):
+                raise  # of another kind of run: a setting has changed
+            rank_zero_warn(f"The statistics in {folder.root / sidecar.name} cannot be used ({error}).")
+            continue
+        except (LookupError, TypeError, ValueError, RuntimeError) as error:
+            rank_zero_warn(f"The statistics in {folder.root / sidecar.name} cannot be used ({error!r}).")
+            continue
+        loaded = {*selector.arms, *selector.retired}
+        anew = [name for name in (Arm(**values).name for values in state["arms"]) if name not in loaded]
+        if anew:
+            rank_zero_warn(
+                f"The statistics in {folder.root} do not belong to the weights of {', '.join(anew)} in this "
+                "checkpoint; these arms are sampled anew."
+            )
+        if relation == "next":
+            return Resumed(state, sidecar.lineage)
+        if before and relation == "same":
+            before = sidecar.lineage[: sidecar.lineage.index(before[0]) + 1]
+        return Resumed(saved, before)
+    if saved["arms"]:
+        rank_zero_warn(
+            f"The statistics of the arms are missing in {folder.root}; the arms are kept and are sampled anew."
+        )
+    return Resumed(saved, before)
+
+
+def _same_weights(sidecar: Sidecar, saved: Mapping[str, Any]) -> set[str]:
+    """Return the arms of the checkpoint whose weights the sidecar has seen."""
+    tags = sidecar.tags
+    mine = {name for name, filed in saved["files"].items() if filed["tag"] and tags.get(name) == filed["tag"]}
+    return {arm.name for arm in (Arm(**values) for values in saved["arms"]) if arm.weights in mine}

@@ -1,0 +1,209 @@
+"""Files of weights: written so that they can be read back, read so that nothing in them runs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import zipfile
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from tm_bandit.errors import ArmError
+
+#: Where a file that this package wrote says whose weights it holds.
+SIGNATURE = "tm_bandit"
+
+#: The functions that rebuild a tensor. Every other name in a file stands for an object that nobody needs here.
+_REBUILD = frozenset({"_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_parameter"})
+
+
+class WeightsFile(NamedTuple):
+    """What a file of weights holds.
+
+    Args:
+        weights: tensors by their names in the module's ``state_dict``.
+        tag: their :func:`content_tag`; empty if the file does not say.
+        run: identity of the training that wrote the file; empty if the file does not say.
+    """
+
+    weights: dict[str, Tensor]
+    tag: str = ""
+    run: str = ""
+
+
+def content_tag(weights: Mapping[str, Tensor]) -> str:
+    """Return a text that is the same for the same weights, and different for different ones.
+
+    Args:
+        weights: tensors by name. The prefix that ``torch.compile`` puts into names is ignored.
+
+    Example:
+        >>> one = content_tag({"a": torch.zeros(2), "b": torch.ones(())})
+        >>> one == content_tag({"b": torch.ones(()), "a": torch.zeros(2)})
+        True
+        >>> one == content_tag({"a": torch.zeros(2), "b": torch.zeros(())})
+        False
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in sorted((plain_name(name), tensor) for name, tensor in weights.items()):
+        digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)};".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        if flat.numel():
+            digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def plain_name(name: str) -> str:
+    """Return the name of a tensor without the prefix that ``torch.compile`` puts into it."""
+    return name.replace("_orig_mod.", "")
+
+
+def sign(checkpoint: dict[str, Any], weights: Mapping[str, Tensor], tag: str, run: str) -> None:
+    """Write into a checkpoint, before it is saved, whose weights it holds.
+
+    A module's own hooks may rename, drop or convert what is in ``state_dict``. Whatever is not there under its own name
+    as it is in the module is kept in the signature as well. A tensor that is merely renamed takes no further space:
+    ``torch.save`` writes memory that is shared only once.
+
+    Args:
+        checkpoint: what will be saved; it is changed.
+        weights: the module's tensors by name, the very ones that the checkpoint was made of.
+        tag: their :func:`content_tag`.
+        run: identity of the training.
+    """
+    found = checkpoint.get("state_dict")
+    found = found if isinstance(found, Mapping) else {}
+    extra = {name: tensor.detach() for name, tensor in weights.items() if not _same(found.get(name), tensor)}
+    checkpoint[SIGNATURE] = {"run": run, "tag": tag, "names": list(weights), "weights": extra}
+
+
+def _same(one: Any, two: Tensor) -> bool:
+    if not isinstance(one, Tensor) or one.shape != two.shape or one.dtype != two.dtype:
+        return False
+    return one.data_ptr() == two.data_ptr() and one.stride() == two.stride()
+
+
+def read_weights(path: str | os.PathLike[str], key: str = "state_dict") -> dict[str, Tensor]:
+    """Read the weights of one checkpoint file; nothing in it is run.
+
+    Args:
+        path: a .ckpt file of Lightning, or a file that holds a bare ``state_dict``.
+        key: ``"state_dict"``, or ``"current_model_state"`` for the raw weights beside averaged ones.
+
+    Raises:
+        ArmError: if the file is missing, is no checkpoint, cannot be read, or lacks ``key``.
+    """
+    return read_file(path, key).weights
+
+
+def read_file(path: str | os.PathLike[str], key: str = "state_dict") -> WeightsFile:
+    """Read the weights of one checkpoint file, and whose they are.
+
+    The file is mapped into memory where its format allows it: processes that read the same arm share its pages, and
+    what is not looked at is not read.
+
+    Args:
+        path: see :func:`read_weights`.
+        key: see :func:`read_weights`.
+
+    Raises:
+        ArmError: see :func:`read_weights`.
+    """
+    path = Path(path)
+    content = _load(path)
+    if not isinstance(content, Mapping):
+        raise ArmError(f"Expected a checkpoint with {key!r}, but {path} holds a {type(content).__name__}.")
+    signature: Any = content.get(SIGNATURE)
+    found = content.get(key, content if key == "state_dict" else None)
+    # What is no tensor (extra state, say) is no weight: it is for `load_from_checkpoint`, not for an arm.
+    weights = {str(n): t for n, t in found.items() if isinstance(t, Tensor)} if isinstance(found, Mapping) else {}
+    if key == "state_dict" and _is_signature(signature):
+        known = {**weights, **signature["weights"]}
+        lost = [name for name in signature["names"] if name not in known]
+        if lost:
+            raise ArmError(f"Expected the weights {', '.join(lost[:3])} in {path}, but the file lacks them.")
+        return WeightsFile({name: known[name] for name in signature["names"]}, signature["tag"], signature["run"])
+    if not weights:
+        raise ArmError(f"Expected a checkpoint with tensors under {key!r}, but {path} has {sorted(map(str, content))}.")
+    return WeightsFile(weights)
+
+
+def _is_signature(value: Any) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and isinstance(value.get("tag"), str)
+        and isinstance(value.get("run"), str)
+        and isinstance(value.get("names"), list)
+        and isinstance(value.get("weights"), Mapping)
+        and all(isinstance(tensor, Tensor) for tensor in value["weights"].values())
+    )
+
+
+def _load(path: Path) -> Any:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except FileNotFoundError as error:
+        raise ArmError(f"Expected the checkpoint {path}, but the file is gone.") from error
+    except pickle.UnpicklingError as error:
+        # Ordinary hyperparameters (a path, an enum, a numpy number) are enough for torch to refuse the whole file.
+        try:
+            if zipfile.is_zipfile(path):
+                return torch.load(path, map_location="cpu", weights_only=False, mmap=True, pickle_module=_TensorsOnly)
+        except Exception as other:  # torch raises many kinds for files that are cut off
+            raise _unreadable(path, other) from error
+        raise _unreadable(path, error) from error
+    except Exception as error:  # torch raises many kinds for files that are cut off, or no checkpoints at all
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> ArmError:
+    reason = " ".join(str(error).split()).split(". ")[0]
+    return ArmError(f"Expected a checkpoint file that can be read without running code, but got {path} ({reason}).")
+
+
+class _Inert:
+    """Stands for an object of any class but a tensor's: it takes whatever a pickle does to it, and does nothing."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> _Inert:
+        return object.__new__(cls)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __call__(self, *args: Any, **kwargs: Any) -> _Inert:
+        return _Inert()
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+    append = extend = add = update = __call__
+
+
+class _TensorUnpickler(pickle.Unpickler):
+    """Rebuilds tensors and plain containers. It looks up no other name, so nothing that a file names can run."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == "torch._utils" and name in _REBUILD:
+            return getattr(torch._utils, name)
+        if (module, name) == ("collections", "OrderedDict"):
+            return OrderedDict
+        if module == "torch" and isinstance(getattr(torch, name, None), (torch.dtype, torch.layout)):
+            return getattr(torch, name)
+        return _Inert
+
+
+class _TensorsOnly:
+    """What ``torch.load`` needs of a pickle module."""
+
+    __name__ = "tm_bandit tensors"
+    Unpickler = _TensorUnpickler
+    UnpicklingError = pickle.UnpicklingError
