@@ -422,7 +422,7 @@ class Session:
         number = self._number + 1
         for weights in {arm.weights for arm in self.arms.values()} - {arm.weights for arm in kept.values()}:
             if weights in lost:
-                self.store.drop(weights, number)
+                self.store.drop(weights, number, self.ranks)
             else:
                 self.store.forget(weights)  # they failed; their file is somebody's model all the same
         self.arms = kept

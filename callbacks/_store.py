@@ -11,6 +11,7 @@ import torch
 from lightning.fabric.plugins import CheckpointIO
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
 from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor
 
 from tm_bandit._weights_file import content_tag, read_file, read_weights, sign
 from tm_bandit.callbacks._folder import RunFolder
@@ -159,7 +160,7 @@ class ArmStore:
         if self.form == "checkpoint":
             error = _save_by_trainer(trainer, path, lambda checkpoint: sign(checkpoint, tensors, tag, self.folder.run))
         elif ranks.is_zero:
-            error = _save_bare(trainer, path, {name: t.detach() for name, t in tensors.items()}, tag, self.folder.run)
+            error = _save_bare(trainer, path, tensors, tag, self.folder.run)
         if error is None and ranks.is_zero:
             try:
                 self._verify(file, tag)
@@ -269,16 +270,19 @@ class ArmStore:
         self._memory.pop(name, None)
         self.tags.pop(name, None)
         self.files.pop(name, None)
-        self._parts.pop(name, None)
 
-    def drop(self, name: str, since: int) -> None:
-        """Forget weights that lost; their file goes when no checkpoint needs it any more.
+    def drop(self, name: str, since: int, ranks: Ranks) -> None:
+        """Forget weights that lost; their file goes when no checkpoint needs it any more, one under way at once.
 
         Args:
             name: name of the weights.
             since: number of the validation at which they were dropped.
+            ranks: the processes.
         """
         self.drop_file(name, since)
+        part = self._parts.pop(name, None)
+        if part is not None and ranks.is_zero:
+            self.folder.delete(part)
         self.forget(name)
 
     def drop_file(self, name: str, since: int) -> None:
@@ -418,7 +422,7 @@ def _save_bare(trainer: Trainer, path: os.PathLike[str], weights: Weights, tag: 
         "epoch": trainer.current_epoch,
         "global_step": trainer.global_step,
         "pytorch-lightning_version": lightning.__version__,
-        "state_dict": weights,
+        "state_dict": {name: t for name, t in trainer.lightning_module.state_dict().items() if isinstance(t, Tensor)},
     }
     sign(checkpoint, weights, tag, run)
     try:

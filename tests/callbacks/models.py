@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.loggers.logger import Logger
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -166,3 +169,77 @@ class ClassSampler:
 
     def __call__(self, pl_module, n, *, generator, scale=1.0):
         return self.shift + function_sampler(pl_module, n, generator=generator, scale=scale)
+
+
+class Drifting(Gen):
+    """It is best after its first epoch, by far: each epoch moves it away from what the metric wants."""
+
+    def on_validation_start(self):
+        self.drift()
+
+    def on_save_checkpoint(self, checkpoint):
+        pass
+
+    def drift(self):
+        with torch.no_grad():
+            self.net.weight.copy_(torch.eye(DIM))
+            self.net.bias.fill_(0.5 + self.distance(self.trainer.global_step // 8))
+            self.tied.bias.fill_(0.5)
+
+    def distance(self, epoch):
+        return epoch - 1
+
+
+class Improving(Drifting):
+    """Each epoch brings it closer."""
+
+    def distance(self, epoch):
+        return 10 - epoch
+
+
+def race(folder, module, *callbacks, max_epochs=4, ckpt_path=None, data=None, **kwargs):
+    """Train with small batches, so that every validation samples the older arms, and they are read from their files."""
+    settings = {"budget": 200, "batch_size": 10, "policy": "uniform", "max_arms": 2, **kwargs.pop("bandit", {})}
+    callback = bandit(Path(folder) / "arms", **settings)
+    last = ModelCheckpoint(Path(folder) / "last", save_last=True, save_top_k=-1, filename="{step}")
+    done = fit(
+        folder,
+        callback,
+        last,
+        *callbacks,
+        module=module,
+        data=data,
+        max_epochs=max_epochs,
+        ckpt_path=ckpt_path,
+        **kwargs,
+    )
+    return callback, done
+
+
+def assert_first_is_kept(callback):
+    assert callback.best_arm == "step8"
+    assert Path(callback.best_model_path).name == "step8.ckpt"
+    assert callback.best_model_score.item() < 1.0
+    saved = torch.load(callback.best_model_path, weights_only=False)
+    assert saved["tm_bandit"]["tag"]
+    assert callback.result.num_samples["step8"] > 100, "it was read from its file and sampled in every validation"
+    assert not [reason for reason in callback.result.retired.values() if "room" not in reason]
+
+
+class OneFolder(Logger):
+    """A logger that has one folder for all runs, as those of Weights & Biases and MLflow."""
+
+    def __init__(self, save_dir, version):
+        super().__init__()
+        self._dir, self._version = str(save_dir), version
+
+    name = "project"
+    version = property(lambda self: self._version)
+    save_dir = property(lambda self: self._dir)
+    log_dir = save_dir
+
+    def log_metrics(self, metrics, step=None):
+        pass
+
+    def log_hyperparams(self, *args, **kwargs):
+        pass

@@ -1,0 +1,196 @@
+"""Errors that pass, damage, loggers and monitors cost no model."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
+
+from tests.callbacks.models import Drifting, OneFolder, assert_first_is_kept, bandit, fid, fit, race, reference
+from tm_bandit.errors import InputError
+
+
+class Transient(Drifting):
+    """Fails in some calls of one validation."""
+
+    def fails(self, call):
+        return True
+
+    def sample(self, num_samples):
+        if self.trainer.global_step == 16 and self.trainer.state.stage == "validate":
+            self.count = getattr(self, "count", 0) + 1
+            if self.fails(self.count):
+                raise RuntimeError("CUDA out of memory")
+        return super().sample(num_samples)
+
+
+@pytest.mark.parametrize(
+    "fails",
+    [lambda call: True, lambda call: call > 5, lambda call: call == 3, lambda call: call % 2],
+    ids=["all", "late", "one", "half"],
+)
+def test_a_transient_error_costs_nothing(tmp_path, fails):
+    module = type("Module", (Transient,), {"fails": staticmethod(fails)})
+    with pytest.warns(UserWarning, match="out of memory") as caught:
+        callback, done = race(tmp_path, module, bandit={"max_arms": 4})
+    texts = [str(warning.message) for warning in caught if "out of memory" in str(warning.message)]
+    assert len(texts) == len(set(texts)) <= 2
+    assert callback.best_arm == "step8"
+    assert not callback.result.retired
+    assert {path.stem for path in (tmp_path / "arms").glob("*.ckpt")} == {"step8", "step16", "step24", "step32"}
+    assert done.callback_metrics["bandit/best"].isfinite()
+    if fails(1) and fails(2):
+        assert any("All of them stay" in text for text in texts)
+
+
+def test_an_arm_that_keeps_failing_leaves_its_file(tmp_path):
+    class Broken(Drifting):
+        def sample(self, num_samples):
+            if self.net.bias[0] == 1.5:
+                raise RuntimeError("this one never works")
+            return super().sample(num_samples)
+
+    with pytest.warns(UserWarning, match="never works"):
+        callback, _ = race(tmp_path, Broken)
+    assert set(callback.result.retired) >= {"step16"}
+    assert "never works" in callback.result.retired["step16"]
+    assert (tmp_path / "arms" / "step16.ckpt").exists()
+    assert callback.best_arm == "step8"
+
+
+def test_a_full_disk_costs_nothing(tmp_path, monkeypatch):
+    from lightning.pytorch.plugins.io import TorchCheckpointIO
+
+    class Full(TorchCheckpointIO):
+        def save_checkpoint(self, checkpoint, path, storage_options=None):
+            if checkpoint["global_step"] == 8 and "arms" in str(path):
+                raise OSError(28, "No space left on device")
+            super().save_checkpoint(checkpoint, path, storage_options)
+
+    with pytest.warns(UserWarning, match="No space left.*kept in memory"):
+        callback, _ = race(tmp_path, Drifting, plugins=[Full()])
+    # It is written by the next validation, when there is room again.
+    assert_first_is_kept(callback)
+
+
+def damage(folder, how):
+    (sidecar,) = folder.glob("stats-*.pt")
+    if how == "truncated":
+        sidecar.write_bytes(sidecar.read_bytes()[:1000])
+    elif how == "text":
+        sidecar.write_text("no statistics")
+    elif how == "list":
+        torch.save([1, 2, 3], sidecar)
+    else:
+        content = torch.load(sidecar, weights_only=True)
+        if how == "numbers":
+            content["selector"]["arms"] = 5
+        elif how == "state":
+            content["state"]["files"] = {"step8": 3}
+        torch.save(content, sidecar)
+
+
+@pytest.mark.parametrize("how", ["truncated", "text", "list", "numbers", "state"])
+def test_damaged_statistics_are_said_and_lose_nothing(tmp_path, how):
+    race(tmp_path, Drifting, max_epochs=2)
+    damage(tmp_path / "arms", how)
+    with pytest.warns(UserWarning, match="statistics") as caught:
+        callback, _ = race(tmp_path, Drifting, max_epochs=4, ckpt_path=tmp_path / "last" / "last.ckpt")
+    texts = [str(warning.message) for warning in caught]
+    assert any("cannot be" in text and "stats-" in text for text in texts)
+    assert any("sampled anew" in text for text in texts)
+    assert callback.best_arm == "step8"
+    assert Path(callback.best_model_path).exists()
+
+
+@pytest.mark.parametrize("how", ["missing", "cut", "another"])
+def test_a_lost_reference_is_said(tmp_path, how):
+    settings = {"metric": None}
+
+    def train(max_epochs, ckpt_path=None):
+        settings["metric"] = fid(with_reference=False)
+        return race(tmp_path, Drifting, max_epochs=max_epochs, ckpt_path=ckpt_path, bandit=settings)[0]
+
+    train(2)
+    path = tmp_path / "arms" / "reference.npz"
+    if how == "missing":
+        path.unlink()
+    elif how == "cut":
+        path.write_bytes(path.read_bytes()[:100])
+    else:
+        reference(7.0).save(path)
+    with pytest.warns(UserWarning, match="reference of the run that is resumed is missing"):
+        callback = train(3, tmp_path / "last" / "last.ckpt")
+    # The validation set is as it was, so the reference comes out the same, and so the statistics stay.
+    assert set(callback.result.num_samples) == {"step8", "step16", "step24"}
+    assert callback.result.total_samples == 600
+    assert callback.best_arm == "step8"
+
+
+def test_a_broken_state_in_the_checkpoint_is_refused_in_a_sentence(tmp_path):
+    callback, _ = race(tmp_path, Drifting, max_epochs=1)
+    checkpoint = torch.load(tmp_path / "last" / "last.ckpt", weights_only=False)
+    for change in ({"files": {"step8": 5}}, {"arms": [3]}, {"version": 99}, {"known": None}):
+        broken = {**checkpoint["callbacks"][callback.state_key], **change}
+        torch.save({**checkpoint, "callbacks": {callback.state_key: broken}}, tmp_path / "broken.ckpt")
+        with pytest.raises(InputError, match=r"broken one|version"):
+            race(tmp_path, Drifting, max_epochs=2, ckpt_path=tmp_path / "broken.ckpt")
+
+
+class Plain(OneFolder):
+    """Lightning's own documented logger: it has no `experiment`."""
+
+
+class Comet(OneFolder):
+    class Experiment:
+        def __init__(self):
+            self.figures = []
+
+        def log_figure(self, figure_name=None, figure=None, overwrite=False, step=None):
+            assert isinstance(figure_name, str)
+            figure.savefig(os.devnull, format="png")
+            self.figures.append(figure_name)
+
+    experiment = Experiment()
+
+
+class Raises(OneFolder):
+    class Experiment:
+        def add_text(self, *args, **kwargs):
+            raise ConnectionError("no network")
+
+        add_figure = add_text
+
+    experiment = Experiment()
+
+
+def test_nothing_that_reports_ends_a_training(tmp_path):
+    callback = bandit(tmp_path / "arms")
+    with pytest.warns(UserWarning, match="no network.*training goes on") as caught:
+        fit(tmp_path, callback, logger=[kind(tmp_path, "x") for kind in (Plain, Comet, Raises)], max_epochs=3)
+    assert sum("no network" in str(warning.message) for warning in caught) == 2  # once for the table, once for the plot
+    assert Comet.experiment.figures == ["bandit/selection"]
+    assert Path(callback.best_model_path).exists()
+
+
+@pytest.mark.parametrize("settings", [{"every_n_epochs": 2}, {"min_step": 20}, {"every_n_epochs": 3}])
+def test_monitors_of_validations_that_are_passed_over(tmp_path, settings):
+    class Plateau(Drifting):
+        def configure_optimizers(self):
+            optimizer = super().configure_optimizers()
+            scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=50)
+            return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "monitor": "bandit/current"}}
+
+    monitor = ModelCheckpoint(tmp_path / "top", monitor="bandit/current", save_top_k=1, filename="{step}")
+    early = EarlyStopping("bandit/current", patience=50)
+    logger = CSVLogger(tmp_path)
+    callback = bandit(tmp_path / "arms", **settings)
+    done = fit(tmp_path, callback, monitor, early, module=Plateau, max_epochs=6, logger=logger)
+    assert done.global_step == 48, "nobody stopped the training"
+    scored = sorted(int(name.removeprefix("step")) for name in callback.result.num_samples)
+    assert monitor.best_model_path.endswith(f"step={scored[0]}.ckpt"), "the first that was evaluated is the best"
+    charted = [line.split(",") for line in (Path(logger.log_dir) / "metrics.csv").read_text().splitlines()]
+    column = charted[0].index("bandit/current")
+    assert max(float(line[column]) for line in charted[1:] if line[column]) < 1e6, "no chart is spoilt"
