@@ -29,7 +29,7 @@ from tm_bandit.callbacks._store import ArmStore, check_shared, read_stats, restr
 from tm_bandit.callbacks._weights import BorrowedModule, Weights, averaged_weights
 from tm_bandit.metrics.fid import OptimisticFID
 from tm_bandit.reference import ReferenceStatistics
-from tm_bandit.selection.result import SelectionResult
+from tm_bandit.report.result import SelectionResult
 from tm_bandit.selection.selector import ModelSelector
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from torch import Tensor
 from tm_bandit._exceptions import ArmError, InputError
 from tm_bandit._files import atomic_write
 from tm_bandit.callbacks._weights import BorrowedModule, Weights
+from tm_bandit.report.result import decode_history
 from tm_bandit.selection.checkpoints import read_weights
-from tm_bandit.selection.result import decode_history
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer

@@ -12,7 +12,7 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.loggers.logger import Logger
 
 from tests.callbacks.models import CliData, Gen, bandit, fit, reference
-from tm_bandit.selection.result import COLUMNS
+from tm_bandit.report.result import COLUMNS
 
 
 class TableLogger(Logger):

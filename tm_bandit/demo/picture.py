@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from tm_bandit.selection.result import SelectionResult
+from tm_bandit.report.result import SelectionResult
 
 _BEST, _RIVALS, _REST = "#1b7f5c", ("#d1750d", "#5b54a4", "#b4236a", "#3d7bb8"), "#b9bec6"
 

@@ -26,8 +26,8 @@ from tm_bandit.demo import truth as check
 from tm_bandit.demo.digits import DigitClassifier, Logits, train_classifier
 from tm_bandit.demo.flow import DigitFlow, DigitsData
 from tm_bandit.demo.picture import draw_picture
-from tm_bandit.selection.html import render_html
-from tm_bandit.selection.result import SelectionResult
+from tm_bandit.report.html import render_html
+from tm_bandit.report.result import SelectionResult
 
 
 @dataclass(frozen=True)

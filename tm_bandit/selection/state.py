@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tm_bandit._exceptions import InputError, brief
-from tm_bandit.selection.report import History
+from tm_bandit.selection.history import History
 
 if TYPE_CHECKING:
     from tm_bandit.selection.selector import ModelSelector

@@ -8,10 +8,10 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from tm_bandit.__about__ import __version__
-from tm_bandit.selection.svg import Series, allocation_chart, interval_chart
+from tm_bandit.report.svg import Series, allocation_chart, interval_chart
 
 if TYPE_CHECKING:
-    from tm_bandit.selection.result import SelectionResult
+    from tm_bandit.report.result import SelectionResult
 
 _NUM_COLOURS = 7  # more hues than that are not told apart; further arms are drawn in grey
 _NUM_BINS = 120

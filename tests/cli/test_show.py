@@ -13,9 +13,9 @@ from PIL import Image
 
 from tests.cli.parts import assert_refused
 from tm_bandit import SelectionResult
-from tm_bandit.selection.html import render_html
-from tm_bandit.selection.result import HISTORY_COLUMNS
-from tm_bandit.selection.svg import Series, interval_chart, nice_ticks, visible_range
+from tm_bandit.report.html import render_html
+from tm_bandit.report.result import HISTORY_COLUMNS
+from tm_bandit.report.svg import Series, interval_chart, nice_ticks, visible_range
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 

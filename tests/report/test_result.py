@@ -11,7 +11,7 @@ import torch
 from tests.selection.toy import MeanMetric, gaussian
 from tm_bandit import ModelSelector, SelectionResult
 from tm_bandit._exceptions import InputError
-from tm_bandit.selection.result import COLUMNS, HISTORY_COLUMNS
+from tm_bandit.report.result import COLUMNS, HISTORY_COLUMNS
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +155,6 @@ def test_the_sentence_names_epsilon():
 
 
 def test_importing_the_package_loads_neither_lightning_nor_our_plots():
-    code = "import sys, tm_bandit; print([m for m in ('lightning', 'tm_bandit.selection.plot') if m in sys.modules])"
+    code = "import sys, tm_bandit; print([m for m in ('lightning', 'tm_bandit.report.plot') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

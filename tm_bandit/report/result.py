@@ -158,7 +158,7 @@ class SelectionResult:
         Args:
             path: file to write, if any.
         """
-        from tm_bandit.selection.html import render_html
+        from tm_bandit.report.html import render_html
 
         text = render_html(self)
         if path is not None:
@@ -217,7 +217,7 @@ class SelectionResult:
         Args:
             path: image file to write, if any.
         """
-        from tm_bandit.selection.plot import plot_result
+        from tm_bandit.report.plot import plot_result
 
         return plot_result(self, path)
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from tm_bandit.selection.result import SelectionResult
+    from tm_bandit.report.result import SelectionResult
 
 #: Okabe-Ito colours, which stay apart for colour-blind readers; the best arm always has the first.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31")
