@@ -18,7 +18,8 @@ from lightning_utilities.core.imports import RequirementCache
 
 from tm_bandit._device import exact_device
 from tm_bandit._files import atomic_write
-from tm_bandit.report.result import COLUMNS, SelectionResult, encode
+from tm_bandit.report.encoding import encode
+from tm_bandit.report.result import COLUMNS, SelectionResult
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer

@@ -15,7 +15,7 @@ from torch import Tensor
 from tm_bandit._exceptions import ArmError, InputError
 from tm_bandit._files import atomic_write
 from tm_bandit.callbacks._weights import BorrowedModule, Weights
-from tm_bandit.report.result import decode_history
+from tm_bandit.report.encoding import decode_history
 from tm_bandit.selection.checkpoints import read_weights
 
 if TYPE_CHECKING:

@@ -1,27 +1,28 @@
-"""The picture of a selection: what was known about each arm as the budget went, and where it went."""
+"""The chart drawn by matplotlib, which is imported only when a figure is asked for."""
 
 from __future__ import annotations
 
-import math
 import os
-from typing import TYPE_CHECKING, Any
+import textwrap
+from typing import TYPE_CHECKING
 
 from tm_bandit._files import atomic_write
+from tm_bandit.report.chart import GREY, PALETTE, Chart, Series, make_chart
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
     from tm_bandit.report.result import SelectionResult
 
-#: Okabe-Ito colours, which stay apart for colour-blind readers; the best arm always has the first.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31")
-_GREY = "#9AA0A6"
-_INK = "#30343B"
+_INK, _SOFT, _RULE = "#30343b", "#6b7280", "#e6e8eb"
+_SCORES = 4.2  # inches of the upper panel
+_ROW = 0.2  # inches of a row of the lower one
+_MAX_ROWS = 60  # more would make a picture that no screen shows
 
 
 def plot_result(result: SelectionResult, path: str | os.PathLike[str] | None = None) -> Figure:
-    """Draw each arm's interval over the budget, and below it the share of the budget that each arm got.
+    """Draw each arm's interval over the budget, and below it where the budget went.
 
     Args:
         result: what to draw.
@@ -35,126 +36,96 @@ def plot_result(result: SelectionResult, path: str | os.PathLike[str] | None = N
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("Plots need matplotlib; install it with: pip install matplotlib") from error
 
-    figure = Figure(figsize=(9.5, 6.2), layout="constrained")
-    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(2.4, 1.0))
-    colours = _colours(result)
-    _draw_intervals(top, result, colours)
-    _draw_allocation(bottom, result, colours)
-    for axes in (top, bottom):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(colors=_INK)
-        axes.grid(axis="y", color="#E6E8EB", linewidth=0.8)
-        axes.set_axisbelow(True)
+    chart = make_chart(result)
+    figure = Figure(figsize=(9.5, chart_inches(chart)), layout="constrained")
+    draw(figure, chart)
     if path is not None:
         with atomic_write(path) as scratch:
             figure.savefig(scratch, dpi=150)
     return figure
 
 
-def _colours(result: SelectionResult) -> dict[str, str]:
-    names = [row["arm"] for row in result.table()]
-    return {name: _COLOURS[i] if i < len(_COLOURS) else _GREY for i, name in enumerate(names)}
+def chart_inches(chart: Chart) -> float:
+    """Return how high a figure must be for the names of all arms to be read."""
+    return _SCORES + _rows_inches(chart) + 1.2
 
 
-def _draw_intervals(axes: Axes, result: SelectionResult, colours: dict[str, str]) -> None:
-    """Draw the best arm's interval as a band, and both ends of the rivals' as lines, the optimistic one stronger."""
-    total = result.total_samples
-    hopeful, doubtful = ("upper", "lower") if result.higher_is_better else ("lower", "upper")
-    ends: list[tuple[float, str]] = []
-    shown: list[float] = []
-    for name in reversed(list(colours)):
-        curve = _curve(result, name)
-        if not curve["samples"]:
+def draw(figure: Figure | SubFigure, chart: Chart) -> tuple[Axes, Axes]:
+    """Draw both panels and return their axes.
+
+    Args:
+        figure: where; about as high as :func:`chart_inches`.
+        chart: what to draw.
+    """
+    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(_SCORES, _rows_inches(chart)))
+    _draw_scores(top, chart)
+    _draw_allocation(bottom, chart)
+    for axes in (top, bottom):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(colors=_INK)
+        axes.set_axisbelow(True)
+    return top, bottom
+
+
+def colour_of(arm: Series) -> str:
+    """Return an arm's colour."""
+    return GREY if arm.colour is None else PALETTE[arm.colour]
+
+
+def _rows_inches(chart: Chart) -> float:
+    return _ROW * max(2, min(_MAX_ROWS, len(chart.series)))
+
+
+def _draw_scores(axes: Axes, chart: Chart) -> None:
+    axes.set_xlim(0, max(1, chart.total))
+    axes.set_ylim(chart.low, chart.high)
+    for rank, arm in reversed(list(enumerate(chart.series))):
+        colour, first = colour_of(arm), rank == 0
+        if not arm.x:
             continue
-        x, colour, first = curve["samples"], colours[name], name == result.best
         if first:
-            axes.fill_between(x, curve["lower"], curve["upper"], step="post", color=colour, alpha=0.16, lw=0)
-            shown += [value for value in curve["upper"][len(x) // 4 :] if math.isfinite(value)]
-        else:
-            axes.step(x, curve[hopeful], where="post", color=colour, lw=1.0, ls=(0, (3, 2)), alpha=0.7)
-            axes.step(x, curve[doubtful], where="post", color=colour, lw=0.9, ls=(0, (1, 3)), alpha=0.6)
-        axes.step(x, curve["debiased"], where="post", color=colour, lw=2.4 if first else 1.4, zorder=4 if first else 3)
-        ends.append((curve["debiased"][-1], name))
-    _fit_scale(axes, [value for value, _ in ends], shown, result)
-    _label_ends(axes, ends, total, colours, result)
-    name = result.metric.removeprefix("Optimistic")
-    axes.set_ylabel(f"{name} ({'higher' if result.higher_is_better else 'lower'} is better)", color=_INK)
-    axes.set_title(_title(result), loc="left", fontsize=12, color=_INK, fontweight="bold")
-    note = "band: interval of the best arm; dashed and dotted: ends of the others'"
-    axes.set_title(note, loc="right", fontsize=8, color="#6B7280")
+            x, lower, upper = (side[arm.band :] for side in (arm.x, arm.lower, arm.upper))
+            axes.fill_between(x, lower, upper, step="post", color=colour, alpha=0.16, lw=0)
+        if arm.colour is not None:
+            for ends, style in zip(chart.ends(arm), ((0, (4, 2)), (0, (1, 2))), strict=True):
+                axes.step(arm.x, ends, where="post", color=colour, lw=0.9, ls=style, alpha=0.7)
+        width = 2.4 if first else 1.0 if arm.colour is None else 1.4
+        axes.step(arm.x, arm.centre, where="post", color=colour, lw=width)
+    for arm, place in chart.labels(gap=11 / (72 * _SCORES)):  # a line of text
+        colour, weight = colour_of(arm), "bold" if arm is chart.series[0] else "normal"
+        y = chart.height(arm.centre[-1])
+        axes.plot((1.0, 1.015), (y, place), color=colour, lw=0.8, transform=axes.transAxes, clip_on=False)
+        name = axes.text(1.02, place, _plain(arm.label), va="center", color=colour, transform=axes.transAxes)
+        name.set(fontsize=9, fontweight=weight)
+    axes.grid(axis="y", color=_RULE, linewidth=0.8)
+    axes.set_ylabel(chart.unit, color=_INK)
+    note = textwrap.fill(chart.note, 110)
+    title = textwrap.fill(_plain(chart.title), 75)
+    axes.set_title(title, loc="left", fontsize=12, color=_INK, fontweight="bold", pad=12 + 10 * len(note.splitlines()))
+    axes.annotate(note, (0, 1), (0, 6), "axes fraction", textcoords="offset points", fontsize=8, color=_SOFT)
 
 
-def _curve(result: SelectionResult, name: str) -> dict[str, list[float]]:
-    """Return an arm's numbers over the samples drawn, its last ones continued to the end."""
-    history = result.history
-    rows = [i for i, arm in enumerate(history["arm"]) if arm == name and math.isfinite(history["debiased"][i])]
-    curve = {key: [float(history[key][i]) for i in rows] for key in ("samples", "debiased", "lower", "upper")}
-    for key, values in curve.items():
-        if values:
-            values.append(float(result.total_samples) if key == "samples" else values[-1])
-    return curve
-
-
-def _title(result: SelectionResult) -> str:
-    words = {"won": "is the best (certified)", "likely": "is likely the best", "tie": "ties with others"}
-    outcome = "is the only arm" if result.unrivalled else words.get(result.status, "is recommended")
-    return f"{_plain(str(result.best))} {outcome} after {result.total_samples:,} samples"
+def _draw_allocation(axes: Axes, chart: Chart) -> None:
+    shown = chart.series[:_MAX_ROWS]
+    for at, arm in enumerate(shown):
+        colour = colour_of(arm)
+        axes.axhspan(at - 0.35, at + 0.35, color="#f0f1f3", lw=0)
+        width = chart.total / max(1, len(arm.shares))
+        cells = [(index * width, width) for index, share in enumerate(arm.shares) if share > 0]
+        strengths = [(colour, 0.12 + 0.88 * share) for share in arm.shares if share > 0]
+        axes.broken_barh(cells, (at - 0.35, 0.7), facecolors=strengths, lw=0)
+        place = (1.01, at)
+        axes.text(
+            *place, _plain(arm.label), transform=axes.get_yaxis_transform(), va="center", fontsize=8, color=colour
+        )
+    axes.set_ylim(max(1, len(shown)) - 0.5, -0.5)
+    axes.set_yticks(range(len(shown)), [f"{arm.share:.1%}" for arm in shown], fontsize=8)
+    axes.tick_params(axis="y", length=0)
+    left_out = f" (the first {len(shown)} of {len(chart.series)} arms)" if len(shown) < len(chart.series) else ""
+    axes.set_title(f"where the budget went{left_out}", loc="left", fontsize=9, color=_INK)
+    axes.set_xlabel("samples drawn", color=_INK)
 
 
 def _plain(name: str) -> str:
     """Return a name so that matplotlib shows it as it is: between dollars it would read mathematics."""
     return name.replace("$", r"\$")
-
-
-def _fit_scale(axes: Axes, finals: list[float], shown: list[float], result: SelectionResult) -> None:
-    """Keep the first, very wide intervals from flattening everything that matters."""
-    axes.set_xlim(0, max(1, result.total_samples))
-    if not finals:
-        return
-    low, high = min(finals), max(finals)
-    span = max(high - low, 0.25 * abs(high), 1e-9)
-    top = max(high, min(max(shown, default=high), high + span))
-    floor = 1.0 if result.higher_is_better else 0.0
-    bottom = floor if floor <= low < floor + span else low - 0.5 * span
-    axes.set_ylim(bottom, top + 0.2 * span)
-
-
-def _label_ends(
-    axes: Axes, ends: list[tuple[float, str]], total: int, colours: dict[str, str], result: SelectionResult
-) -> None:
-    """Write the names beside the last values, pushed apart so that they do not overlap."""
-    low, high = axes.get_ylim()
-    gap = (high - low) * 0.055
-    place = -math.inf
-    for value, name in sorted(ends)[: 3 * len(_COLOURS)]:
-        place = max(value, place + gap)
-        axes.annotate(
-            f" {_plain(name)}",
-            (total, value),
-            (total * 1.01, place),
-            annotation_clip=False,
-            va="center",
-            fontsize=9,
-            color=colours[name],
-            fontweight="bold" if name == result.best else "normal",
-        )
-
-
-def _draw_allocation(axes: Axes, result: SelectionResult, colours: dict[str, str]) -> None:
-    bins = min(60, max(1, len(result.history["arm"])))
-    edges = [result.total_samples * i / bins for i in range(bins + 1)]
-    counts: dict[str, list[float]] = {name: [0.0] * bins for name in colours}
-    samples: list[Any] = result.history["samples"]
-    for end, name in zip(samples, result.history["arm"], strict=True):
-        place = min(bins - 1, int((end - 1e-9) * bins / max(1, result.total_samples)))
-        counts[name][place] += 1.0
-    totals = [max(1.0, sum(column[i] for column in counts.values())) for i in range(bins)]
-    base = [0.0] * bins
-    for name, colour in colours.items():
-        share = [100.0 * count / total for count, total in zip(counts[name], totals, strict=True)]
-        top = [b + s for b, s in zip(base, share, strict=True)]
-        axes.stairs(top, edges, baseline=base, fill=True, color=colour, alpha=0.85 if name == result.best else 0.55)
-        base = top
-    axes.set_ylim(0, 100)
-    axes.set_ylabel("share of pulls (%)", color=_INK)
-    axes.set_xlabel("samples drawn", color=_INK)
