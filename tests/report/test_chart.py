@@ -91,8 +91,8 @@ def test_the_band_starts_when_it_no_longer_fills_the_frame():
     best = chart.series[0]
     assert 0 < best.band < len(best.x)
     widths = [upper - lower for lower, upper in zip(best.lower, best.upper, strict=True)]
-    half = (chart.high - chart.low) / 2
-    assert widths[best.band - 1] > half >= max(widths[best.band :])
+    third = (chart.high - chart.low) / 3
+    assert widths[best.band - 1] > third >= max(widths[best.band :])
     assert "band" in chart.note
 
 

@@ -117,7 +117,7 @@ def make_chart(result: SelectionResult) -> Chart:
     for at in beyond:
         series[at] = series[at]._replace(x=())
     if series:
-        series[0] = series[0]._replace(band=_narrow_from(series[0], 0.5 * (high - low)))
+        series[0] = series[0]._replace(band=_narrow_from(series[0], (high - low) / 3))
     note = "dashed and dotted: optimistic and pessimistic ends of the intervals"
     if series and series[0].band < len(series[0].x):
         note += "; band: interval of the best arm"
