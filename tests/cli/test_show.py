@@ -1,6 +1,8 @@
 """``tm-bandit report``: every form of a saved result, and one line about a file that is none."""
 
 import json
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -54,3 +56,11 @@ def test_a_damaged_result_is_named(run, here, saved, change):
 def test_the_result_is_not_overwritten(run, here, saved):
     assert_refused(run("report result.json --html result.json"), "result.json", "inputs")
     assert SelectionResult.from_json("result.json") == saved
+
+
+def test_a_saved_result_is_shown_without_waiting_for_torch(here, saved):
+    code = (
+        "import sys; from tm_bandit.cli import main; main(['report', 'result.json']); assert 'torch' not in sys.modules"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=here)
+    assert shown.stdout.strip() == str(saved)
