@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from tm_bandit.report.encoding import decode_history, decode_row, encode
+from tm_bandit.report.encoding import decode_history, encode
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,6 @@ def test_only_scores_get_their_missing_numbers_back():
     history = {"best": [None, "a"], "lower": [-math.inf, 1.5], "upper": [math.inf, 2.0], "n": [5, 10]}
     again = decode_history(json.loads(encode(history)))
     assert again == history
-    row = decode_row(json.loads(encode({"arm": "inf", "estimate": math.nan, "share": 0.5})))
+    row = decode_history(json.loads(encode({"arm": "inf", "estimate": math.nan, "share": 0.5})))
     assert (row["arm"], row["share"]) == ("inf", 0.5)
     assert math.isnan(row["estimate"])

@@ -50,6 +50,11 @@ class Series(NamedTuple):
     upper: Sequence[float] = ()
     band: int = 0
 
+    def cells(self) -> list[tuple[float, float, float]]:
+        """Return the coloured stretches of the arm's row: start and width as parts of the run, and how strong."""
+        width = 1 / max(1, len(self.shares))
+        return [(at * width, width, 0.12 + 0.88 * share) for at, share in enumerate(self.shares) if share > 0]
+
 
 class Chart(NamedTuple):
     """What the picture shows.
@@ -124,17 +129,11 @@ def make_chart(result: SelectionResult) -> Chart:
     if beyond:
         note += f"; {len(beyond)} of {len(series)} arms are too far off to be shown"
     title = f"Best after {result.total_samples:,} samples: {result.best} ({result.word})"
+    if result.best is None:
+        title = "No arm was evaluated"
     higher = result.higher_is_better
-    return Chart(
-        "No arm was evaluated" if result.best is None else title,
-        note,
-        f"{result.metric.removeprefix('Optimistic')} ({'higher' if higher else 'lower'} is better)",
-        higher,
-        total,
-        low,
-        high,
-        series,
-    )
+    unit = f"{result.metric.removeprefix('Optimistic')} ({'higher' if higher else 'lower'} is better)"
+    return Chart(title, note, unit, higher, total, low, high, series)
 
 
 def frame(series: Sequence[Series]) -> tuple[float, float]:

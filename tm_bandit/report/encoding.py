@@ -27,22 +27,13 @@ def encode(value: Any, indent: int | None = None) -> str:
     return json.dumps(_plain(value), indent=indent, allow_nan=False)
 
 
-def decode_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of a table as it was before :func:`encode`.
-
-    Args:
-        row: what :func:`json.loads` returned.
-    """
-    return {name: _restored(name, value) for name, value in row.items()}
-
-
-def decode_history(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """Return the columns of a history as they were before :func:`encode`.
+def decode_history(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of a history, or the row of a table, as they were before :func:`encode`.
 
     Args:
         columns: what :func:`json.loads` returned.
     """
-    return {name: [_restored(name, value) for value in values] for name, values in columns.items()}
+    return {name: _restored(values) if name in _SCORES else values for name, values in columns.items()}
 
 
 def _plain(value: Any) -> Any:
@@ -57,7 +48,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _restored(name: str, value: Any) -> Any:
-    if name not in _SCORES:
-        return value
+def _restored(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_restored(item) for item in value]
     return math.nan if value is None else float(value)

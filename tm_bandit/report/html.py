@@ -69,12 +69,11 @@ footer{margin-top:20px;color:var(--soft);font-size:13px}
 )
 
 
-def render_html(result: SelectionResult, title: str | None = None) -> str:
+def render_html(result: SelectionResult) -> str:
     """Return the page: the verdict, each arm's bounds over time, where the budget went, and the table.
 
     Args:
         result: the outcome of a selection.
-        title: the page's title; by default it names the winner.
     """
     chart = make_chart(result)
     headline = "No arm was evaluated" if result.best is None else f"{result.best}"
@@ -97,9 +96,8 @@ def render_html(result: SelectionResult, title: str | None = None) -> str:
         _list("Settings", "", {**result.settings, "seed": result.seed}),
         f"<footer>tm-bandit {escape(__version__)}</footer>",
     ]
-    return _PAGE.format(
-        title=escape(title or f"{headline}: model selection"), style=_STYLE, body="\n".join(filter(None, parts))
-    )
+    title = escape(f"{headline}: model selection")
+    return _PAGE.format(title=title, style=_STYLE, body="\n".join(filter(None, parts)))
 
 
 # The policy forbids the page to load anything at all, so that a browser enforces what the title promises.

@@ -110,14 +110,10 @@ def _draw_allocation(axes: Axes, chart: Chart) -> None:
     for at, arm in enumerate(shown):
         colour = colour_of(arm)
         axes.axhspan(at - 0.35, at + 0.35, color="#f0f1f3", lw=0)
-        width = chart.total / max(1, len(arm.shares))
-        cells = [(index * width, width) for index, share in enumerate(arm.shares) if share > 0]
-        strengths = [(colour, 0.12 + 0.88 * share) for share in arm.shares if share > 0]
-        axes.broken_barh(cells, (at - 0.35, 0.7), facecolors=strengths, lw=0)
-        place = (1.01, at)
-        axes.text(
-            *place, _plain(arm.label), transform=axes.get_yaxis_transform(), va="center", fontsize=8, color=colour
-        )
+        cells = [(start * chart.total, width * chart.total) for start, width, _ in arm.cells()]
+        axes.broken_barh(cells, (at - 0.35, 0.7), facecolors=[(colour, strong) for _, _, strong in arm.cells()], lw=0)
+        name = axes.text(1.01, at, _plain(arm.label), va="center", color=colour, transform=axes.get_yaxis_transform())
+        name.set_fontsize(8)
     axes.set_ylim(max(1, len(shown)) - 0.5, -0.5)
     axes.set_yticks(range(len(shown)), [f"{arm.share:.1%}" for arm in shown], fontsize=8)
     axes.tick_params(axis="y", length=0)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tm_bandit._exceptions import InputError
 from tm_bandit._files import atomic_write
-from tm_bandit.report.encoding import decode_history, decode_row, encode
+from tm_bandit.report.encoding import decode_history, encode
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -199,7 +199,7 @@ class SelectionResult:
         try:
             data = json.loads(text)
             newer = (version := data.pop("version")) > FORMAT_VERSION
-            arms = [decode_row(row) for row in data.pop("arms")]
+            arms = [decode_history(row) for row in data.pop("arms")]
             result = None if newer else cls(arms=arms, history=decode_history(data.pop("history")), **data)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(

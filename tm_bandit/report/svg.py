@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from html import escape
 
 from tm_bandit.report.chart import Chart, Series
@@ -30,6 +30,14 @@ def scores_svg(chart: Chart, height: int = 380) -> str:
     def at_y(value: float) -> float:
         return bottom - chart.height(value) * (bottom - top)
 
+    def path(xs: Sequence[float], values: Sequence[float]) -> str:
+        """Hold each value until the next pull, for nothing was learned in between; outside the frame is a gap."""
+        steps = [""]
+        for at, value in enumerate(values[:-1]):
+            step = f"{'L' if steps[-1] else 'M'}{xs[at]:.1f},{at_y(value):.1f}H{xs[at + 1]:.1f}"
+            steps.append(step if chart.low <= value <= chart.high else "")
+        return "".join(steps)
+
     marks = [_axis_x(chart, bottom)]
     for tick in nice_ticks(chart.low, chart.high):
         y = at_y(tick)
@@ -41,14 +49,15 @@ def scores_svg(chart: Chart, height: int = 380) -> str:
         if not arm.x:
             continue
         marks.append(f'<g class="arm {colour_class(arm)}"><title>{escape(arm.name)}</title>')
+        xs = [_LEFT + x / max(1, chart.total) * (right - _LEFT) for x in arm.x]
         if arm is chart.series[0]:
-            xs = [_at_x(chart, x) for x in arm.x[arm.band :]]
-            upper, lower = (_corners(xs, [at_y(end) for end in side[arm.band :]]) for side in (arm.upper, arm.lower))
+            sides = [arm.upper[arm.band :], arm.lower[arm.band :]]
+            upper, lower = (_corners(xs[arm.band :], [at_y(end) for end in side]) for side in sides)
             marks.append(f'<polygon class="band" points="{" ".join(upper + lower[::-1])}"/>')
         if arm.colour is not None:
             for name, ends in zip(("hopeful", "doubtful"), chart.ends(arm), strict=True):
-                marks.append(f'<path class="end {name}" d="{_path(chart, arm.x, ends, at_y)}"/>')
-        marks.append(f'<path class="line" d="{_path(chart, arm.x, arm.centre, at_y)}"/></g>')
+                marks.append(f'<path class="end {name}" d="{path(xs, ends)}"/>')
+        marks.append(f'<path class="line" d="{path(xs, arm.centre)}"/></g>')
     for arm, place in chart.labels(15 / (bottom - top)):
         y, at = at_y(arm.centre[-1]), bottom - place * (bottom - top)
         leader = f'<line class="leader" x1="{right:.1f}" y1="{y:.1f}" x2="{right + 7:.1f}" y2="{at:.1f}"/>'
@@ -68,12 +77,10 @@ def allocation_svg(chart: Chart) -> str:
     marks = [_axis_x(chart, bottom)]
     for at, arm in enumerate(chart.series):
         y = top + row * at
-        width = (right - _LEFT) / max(1, len(arm.shares))
         cells = "".join(
-            f'<rect x="{_LEFT + index * width:.2f}" y="{y + 4}" width="{width:.2f}" height="{row - 8}" '
-            f'fill-opacity="{0.12 + 0.88 * share:.2f}"/>'
-            for index, share in enumerate(arm.shares)
-            if share > 0
+            f'<rect x="{_LEFT + start * (right - _LEFT):.2f}" y="{y + 4}" width="{width * (right - _LEFT):.2f}" '
+            f'height="{row - 8}" fill-opacity="{strong:.2f}"/>'
+            for start, width, strong in arm.cells()
         )
         marks += [
             f'<g class="arm {colour_class(arm)}"><title>{escape(arm.name)}: {arm.share:.1%}</title>',
@@ -108,15 +115,11 @@ def _right(chart: Chart) -> float:
     return _WIDTH - 14 - _LETTER * max((len(arm.label) for arm in chart.series), default=0)
 
 
-def _at_x(chart: Chart, value: float) -> float:
-    return _LEFT + value / max(1, chart.total) * (_right(chart) - _LEFT)
-
-
 def _axis_x(chart: Chart, bottom: int) -> str:
     right = _right(chart)
     marks = [f'<line class="base" x1="{_LEFT}" x2="{right:.1f}" y1="{bottom}" y2="{bottom}"/>']
     for tick in nice_ticks(0.0, chart.total, 6):
-        x = _at_x(chart, tick)
+        x = _LEFT + tick / max(1, chart.total) * (right - _LEFT)
         marks.append(f'<text class="tick" x="{x:.1f}" y="{bottom + 17}" text-anchor="middle">{tick:,.0f}</text>')
     centre = (_LEFT + right) / 2
     marks.append(f'<text class="axis" x="{centre:.1f}" y="{bottom + 36}" text-anchor="middle">samples drawn</text>')
@@ -124,20 +127,7 @@ def _axis_x(chart: Chart, bottom: int) -> str:
 
 
 def _corners(xs: Sequence[float], ys: Sequence[float]) -> list[str]:
-    """Hold each value until the next pull of the arm: nothing was learned about it in between."""
     return [f"{x:.1f},{ys[at]:.1f}" for at in range(len(xs) - 1) for x in xs[at : at + 2]]
-
-
-def _path(chart: Chart, xs: Sequence[float], values: Sequence[float], at_y: Callable[[float], float]) -> str:
-    """Return the steps of a line, with gaps where it is outside the frame."""
-    parts, pen = [], "M"
-    for at, value in enumerate(values[:-1]):
-        if chart.low <= value <= chart.high:
-            parts.append(f"{pen}{_at_x(chart, xs[at]):.1f},{at_y(value):.1f}H{_at_x(chart, xs[at + 1]):.1f}")
-            pen = "L"
-        else:
-            pen = "M"
-    return "".join(parts)
 
 
 def _svg(height: int, title: str, marks: Sequence[str]) -> str:
