@@ -121,11 +121,12 @@ def make_chart(result: SelectionResult) -> Chart:
     beyond = [at for at, arm in enumerate(series) if arm.x and not low <= arm.centre[-1] <= high]
     for at in beyond:
         series[at] = series[at]._replace(x=())
-    if series:
-        series[0] = series[0]._replace(band=_narrow_from(series[0], (high - low) / 3))
     note = "dashed and dotted: optimistic and pessimistic ends of the intervals"
-    if series and series[0].band < len(series[0].x):
-        note += "; band: interval of the best arm"
+    if series:  # an interval wider than a third of the frame would fill the panel
+        widths = [upper - lower for lower, upper in zip(series[0].lower, series[0].upper, strict=True)]
+        band = max((at + 1 for at, width in enumerate(widths) if not width <= (high - low) / 3), default=0)
+        series[0] = series[0]._replace(band=band)
+        note += "; band: interval of the best arm" if band < len(widths) else ""
     if beyond:
         note += f"; {len(beyond)} of {len(series)} arms are too far off to be shown"
     title = f"Best after {result.total_samples:,} samples: {result.best} ({result.word})"
@@ -229,12 +230,6 @@ def _with_line(arm: Series, entries: Sequence[Mapping[str, Any]], total: int) ->
         lower=[-math.inf if math.isnan(entry["lower"]) else entry["lower"] for entry in kept],
         upper=[math.inf if math.isnan(entry["upper"]) else entry["upper"] for entry in kept],
     )
-
-
-def _narrow_from(arm: Series, width: float) -> int:
-    """Return the index from which on an interval is no wider than that: a wider one would fill the whole panel."""
-    wide = [at for at in range(len(arm.x)) if not arm.upper[at] - arm.lower[at] <= width]
-    return wide[-1] + 1 if wide else 0
 
 
 def _shares(entries: Sequence[Mapping[str, Any]], total: int, width: float) -> list[float]:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 _INK, _SOFT, _RULE = "#30343b", "#6b7280", "#e6e8eb"
 _SCORES = 4.2  # inches of the upper panel
-_ROW = 0.2  # inches of a row of the lower one
+_FIXED = 5.4  # inches of the upper panel, the titles and the axes
+_ROW = 0.2  # inches of a row of the lower panel
 _MAX_ROWS = 60  # more would make a picture that no screen shows
 
 
@@ -47,7 +48,7 @@ def plot_result(result: SelectionResult, path: str | os.PathLike[str] | None = N
 
 def chart_inches(chart: Chart) -> float:
     """Return how high a figure must be for the names of all arms to be read."""
-    return _SCORES + _rows_inches(chart) + 1.2
+    return _FIXED + _ROW * max(2, min(_MAX_ROWS, len(chart.series)))
 
 
 def draw(figure: Figure | SubFigure, chart: Chart) -> tuple[Axes, Axes]:
@@ -57,7 +58,7 @@ def draw(figure: Figure | SubFigure, chart: Chart) -> tuple[Axes, Axes]:
         figure: where; about as high as :func:`chart_inches`.
         chart: what to draw.
     """
-    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(_SCORES, _rows_inches(chart)))
+    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(_SCORES, chart_inches(chart) - _FIXED))
     _draw_scores(top, chart)
     _draw_allocation(bottom, chart)
     for axes in (top, bottom):
@@ -70,10 +71,6 @@ def draw(figure: Figure | SubFigure, chart: Chart) -> tuple[Axes, Axes]:
 def colour_of(arm: Series) -> str:
     """Return an arm's colour."""
     return GREY if arm.colour is None else PALETTE[arm.colour]
-
-
-def _rows_inches(chart: Chart) -> float:
-    return _ROW * max(2, min(_MAX_ROWS, len(chart.series)))
 
 
 def _draw_scores(axes: Axes, chart: Chart) -> None:

@@ -103,10 +103,7 @@ class SelectionResult:
     @property
     def best_score(self) -> float:
         """Debiased score of the recommended arm (the plain estimate if there is none); ``nan`` without an arm."""
-        for row in self.arms:
-            if row["arm"] == self.best:
-                return central_score(row)
-        return math.nan
+        return next((central_score(row) for row in self.arms if row["arm"] == self.best), math.nan)
 
     def table(self) -> list[dict[str, Any]]:
         """Return one row per arm, the best first, then by score: the columns are :data:`COLUMNS`."""
@@ -122,10 +119,8 @@ class SelectionResult:
         if self.best is None:
             return f"No arm was evaluated ({self.total_samples} samples drawn)."
         text = f"{self.best} ({self.metric} {number(self.best_score)}): {self.outcome()}"
-        if self.tied:
-            text += f" ({', '.join([self.best, *self.tied])})"
-        if self.stopped_by == "interrupt":
-            text += "; interrupted"
+        text += f" ({', '.join([self.best, *self.tied])})" if self.tied else ""
+        text += "; interrupted" if self.stopped_by == "interrupt" else ""
         text += f". {self.total_samples} samples drawn"
         if self.uniform_cost > 0:
             text += f"; evaluating all arms equally to the same certainty takes {self.uniform_cost}"
@@ -174,8 +169,7 @@ class SelectionResult:
     def to_json(self, path: str | os.PathLike[str] | None = None, *, indent: int | None = None) -> str:
         """Return the result as JSON, and write it to ``path`` if one is given.
 
-        The file is strict JSON, see :func:`~tm_bandit.report.encoding.encode`, and says which version of the format it
-        has.
+        It is strict JSON, see :func:`~tm_bandit.report.encoding.encode`, and has the version of its format in it.
 
         Args:
             path: file to write.
@@ -198,19 +192,15 @@ class SelectionResult:
         text = str(source) if is_text else Path(source).read_text("utf-8")
         try:
             data = json.loads(text)
-            newer = (version := data.pop("version")) > FORMAT_VERSION
+            if (version := data.pop("version")) > FORMAT_VERSION:
+                raise ValueError(f"its version is {version}, newer than {FORMAT_VERSION}: update tm_bandit")
             arms = [decode_history(row) for row in data.pop("arms")]
-            result = None if newer else cls(arms=arms, history=decode_history(data.pop("history")), **data)
+            return cls(arms=arms, history=decode_history(data.pop("history")), **data)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(
                 f"Expected the JSON of a selection result, but got {text[:60]!r} ({error}); "
                 "use a file written by SelectionResult.to_json."
             ) from error
-        if result is None:
-            raise InputError(
-                f"Expected a result of version {FORMAT_VERSION} or older, but got {version}; update tm_bandit."
-            )
-        return result
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
         """Draw each arm's interval over the budget and where the budget went (needs matplotlib).
