@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.cli.parts import save_checkpoint
 from tm_bandit._exceptions import InputError
 from tm_bandit.cli.inputs import check_supply, open_arms, report_unreadable
 from tm_bandit.cli.parser import build_parser
@@ -22,7 +23,7 @@ def opened(here, monkeypatch):
 
 
 def test_every_kind_keeps_the_order_of_the_command_line(opened, here):
-    torch.save({"state_dict": {"level": torch.tensor(130.0)}, "pytorch-lightning_version": "2.6.0"}, here / "run.ckpt")
+    save_checkpoint(here / "run.ckpt", 130.0)
     arms = opened("--arm c=run.ckpt --arm f=cli_parts:good --arm d=near --arm a=far.npy --module cli_parts:Painter")
     assert list(arms) == ["c", "f", "d", "a"]
     assert [type(arm) is SourceSampler for arm in arms.values()] == [False, False, True, True]
@@ -44,7 +45,7 @@ def test_every_kind_keeps_the_order_of_the_command_line(opened, here):
     ],
 )
 def test_what_cannot_be_opened_is_named(opened, here, words, message):
-    torch.save({"state_dict": {"level": torch.tensor(1.0)}, "pytorch-lightning_version": "2.6.0"}, here / "run.ckpt")
+    save_checkpoint(here / "run.ckpt", 1.0)
     with pytest.raises(InputError, match=message):
         opened(words)
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from PIL import Image
 
+from tests._pictures import pictures, save_pictures
 from tm_bandit._exceptions import InputError
 from tm_bandit.data import ArraySource, ImageFolder, open_source
 
@@ -17,8 +17,7 @@ def test_open_source_names_what_is_missing_or_foreign(tmp_path):
 
 
 def test_the_path_decides_what_is_opened(tmp_path):
-    (tmp_path / "folder").mkdir()
-    Image.fromarray(np.zeros((4, 4, 3), dtype=np.uint8)).save(tmp_path / "folder" / "a.png")
+    save_pictures(tmp_path / "folder", pictures(0, 1, 0))
     np.save(tmp_path / "rows.NPY", np.ones((3, 2)))
     (tmp_path / "rows.NPY.npy").rename(tmp_path / "rows.NPY")
     np.savez(tmp_path / "more.npz", first=np.zeros((2, 5)), second=np.ones((7, 5)))
