@@ -6,8 +6,8 @@ from tm_bandit import SelectionResult
 from tm_bandit.report.result import HISTORY_COLUMNS
 
 
-def make_result(num_arms=4, pulls=60, **changes):
-    """A run with known numbers: arm 0 is the best, and it got most of the samples."""
+def make_result(num_arms=4, pulls=60, step=2.0, **changes):
+    """A run with known numbers: arm 0 is the best, by `step` before the next, and it got most of the samples."""
     names = ["ema/cfg1.5", "raw <b>&", *(f"arm {index}" for index in range(2, num_arms))][:num_arms]
     history = {name: [] for name in HISTORY_COLUMNS}
     counts = dict.fromkeys(names, 0)
@@ -18,7 +18,7 @@ def make_result(num_arms=4, pulls=60, **changes):
         counts[name] += 10
         n = counts[name]
         width = math.inf if n == 10 else 12 / math.sqrt(n)
-        value = 5.0 + 2 * at + math.sin(pull) / math.sqrt(n)
+        value = 5.0 + step * at + math.sin(pull) / math.sqrt(n)
         rows[name] = {"estimate": value + 20 / n, "debiased": value, "lower": value - width, "upper": value + width}
         entry = {"samples": 10 * (pull + 1), "arm": name, "n": n, "best": names[0], "status": "open", **rows[name]}
         for column in HISTORY_COLUMNS:

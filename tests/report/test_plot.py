@@ -23,9 +23,9 @@ def text_of(axes):
     return [text for text in axes.texts if text.get_text()]
 
 
-@pytest.mark.parametrize("num_arms", [3, 30])
-def test_every_arm_is_named_inside_the_picture_and_apart(num_arms):
-    result = make_result(num_arms=num_arms, pulls=900)
+@pytest.mark.parametrize(("num_arms", "step"), [(3, 2.0), (30, 2.0), (30, 0.001)])
+def test_every_arm_is_named_inside_the_picture_and_apart(num_arms, step):
+    result = make_result(num_arms=num_arms, pulls=900, step=step)
     figure = result.plot()
     top, bottom = figure.axes
     assert [text.get_text() for text in bottom.texts] == [row["arm"] for row in result.table()]

@@ -28,7 +28,7 @@ def test_the_chart_draws_the_numbers():
     assert (middle - top) / (bottom - top) == pytest.approx(2 / 3, abs=0.01)
     assert heights(nodes(drawing, "hopeful")[0].get("d")) == [bottom]
     assert heights(nodes(drawing, "doubtful")[0].get("d")) == [top]
-    assert nodes(drawing, "line")[0].get("d").startswith(f"M{(64 + 938) / 2:.1f},")
+    assert nodes(drawing, "line")[0].get("d").startswith(f"M{(64 + 930) / 2:.1f},")
 
 
 def test_what_is_outside_the_frame_leaves_a_gap():

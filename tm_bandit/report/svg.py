@@ -112,7 +112,7 @@ def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 def _right(chart: Chart) -> float:
     """Return where the plot ends: the names beside it get the room that the longest of them needs."""
-    return _WIDTH - 14 - _LETTER * max((len(arm.label) for arm in chart.series), default=0)
+    return _WIDTH - 22 - _LETTER * max((len(arm.label) for arm in chart.series), default=0)
 
 
 def _axis_x(chart: Chart, bottom: int) -> str:
