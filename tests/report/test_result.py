@@ -11,7 +11,7 @@ import torch
 from tests.selection.toy import MeanMetric, gaussian
 from tm_bandit import ModelSelector, SelectionResult
 from tm_bandit._exceptions import InputError
-from tm_bandit.report.result import COLUMNS, HISTORY_COLUMNS
+from tm_bandit.report.result import COLUMNS, FORMAT_VERSION, HISTORY_COLUMNS
 
 
 @pytest.fixture(scope="module")
@@ -76,10 +76,11 @@ def test_other_files_are_refused(text, tmp_path):
         SelectionResult.from_json(path)
 
 
-def test_newer_files_are_refused(result):
+def test_files_of_other_versions_are_refused(result):
     data = json.loads(result.to_json())
-    with pytest.raises(InputError, match="update tm_bandit"):
-        SelectionResult.from_json(json.dumps({**data, "version": 2, "a_field_of_tomorrow": 1}))
+    for version in (FORMAT_VERSION + 1, 0):
+        with pytest.raises(InputError, match="update tm_bandit"):
+            SelectionResult.from_json(json.dumps({**data, "version": version, "a_field_of_tomorrow": 1}))
 
 
 def test_a_result_that_0_1_wrote_loads_and_can_be_shown():

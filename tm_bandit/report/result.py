@@ -192,8 +192,8 @@ class SelectionResult:
         text = str(source) if is_text else Path(source).read_text("utf-8")
         try:
             data = json.loads(text)
-            if (version := data.pop("version")) > FORMAT_VERSION:
-                raise ValueError(f"its version is {version}, newer than {FORMAT_VERSION}: update tm_bandit")
+            if not 1 <= (version := data.pop("version")) <= FORMAT_VERSION:
+                raise ValueError(f"its version is {version}, known are 1 to {FORMAT_VERSION}: update tm_bandit")
             arms = [decode_history(row) for row in data.pop("arms")]
             return cls(arms=arms, history=decode_history(data.pop("history")), **data)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
