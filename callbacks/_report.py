@@ -20,7 +20,8 @@ from tm_bandit._device import exact_device
 from tm_bandit._files import atomic_write
 from tm_bandit.callbacks._folder import RunFolder
 from tm_bandit.errors import brief
-from tm_bandit.selection.result import COLUMNS, SelectionResult, encode
+from tm_bandit.report.encoding import encode
+from tm_bandit.report.result import COLUMNS, SelectionResult
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer

@@ -34,7 +34,7 @@ from tm_bandit.callbacks._weights import BorrowedModule, Weights, averaged_weigh
 from tm_bandit.errors import InputError
 from tm_bandit.metrics.fid import OptimisticFID
 from tm_bandit.reference import ReferenceStatistics
-from tm_bandit.selection.result import SelectionResult
+from tm_bandit.report.result import SelectionResult
 from tm_bandit.selection.selector import ModelSelector
 
 if TYPE_CHECKING:

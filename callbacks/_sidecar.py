@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tm_bandit._files import atomic_write
 from tm_bandit.callbacks._folder import RunFolder
-from tm_bandit.selection.result import decode_history
+from tm_bandit.report.encoding import decode_history
 
 #: The sidecars of version 0.1: the newest, and the one before it.
 _OLD = ("stats.pt", "stats.previous.pt")

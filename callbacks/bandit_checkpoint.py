@@ -26,7 +26,7 @@ from tm_bandit.callbacks._session import Session
 from tm_bandit.callbacks._weights import averaging_callback
 from tm_bandit.errors import InputError
 from tm_bandit.metrics.base import OptimisticMetric
-from tm_bandit.selection.result import SelectionResult
+from tm_bandit.report.result import SelectionResult
 from tm_bandit.selection.selector import ModelSelector
 
 #: Arms get tens of pulls here, not hundreds: with the selector's own five per cent, nearly every pull would compute

@@ -10,7 +10,8 @@ from tm_bandit.__about__ import __version__
 if TYPE_CHECKING:
     from tm_bandit.metrics import OptimisticFID, OptimisticIS
     from tm_bandit.reference import ReferenceStatistics
-    from tm_bandit.selection import ModelSelector, SelectionResult
+    from tm_bandit.report import SelectionResult
+    from tm_bandit.selection import ModelSelector
 
 __all__ = ["ModelSelector", "OptimisticFID", "OptimisticIS", "ReferenceStatistics", "SelectionResult", "__version__"]
 
@@ -21,7 +22,7 @@ _HOMES = {
     "OptimisticFID": "tm_bandit.metrics",
     "OptimisticIS": "tm_bandit.metrics",
     "ReferenceStatistics": "tm_bandit.reference",
-    "SelectionResult": "tm_bandit.selection",
+    "SelectionResult": "tm_bandit.report",
 }
 _MODULES = (
     "callbacks",
@@ -31,6 +32,7 @@ _MODULES = (
     "metrics",
     "policies",
     "reference",
+    "report",
     "selection",
     "simulation",
 )

@@ -8,7 +8,7 @@ from tm_bandit.callbacks import _store
 from tm_bandit.callbacks._report import HistoryText
 from tm_bandit.callbacks._sidecar import pack, read_sidecars, unpack
 from tm_bandit.metrics.fid import OptimisticFID
-from tm_bandit.selection.result import encode
+from tm_bandit.report.encoding import encode
 
 
 def test_the_weights_of_an_arm_are_read_at_most_once_per_validation(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.loggers.logger import Logger
 
 from tests.callbacks.models import CliData, Gen, bandit, fit, reference
-from tm_bandit.selection.result import COLUMNS
+from tm_bandit.report.result import COLUMNS
 
 
 class TableLogger(Logger):
@@ -155,7 +155,7 @@ def test_lightning_cli_builds_it_from_yaml(tmp_path, monkeypatch, sampler):
     assert yaml.safe_load((tmp_path / "config.yaml").read_text())
     monkeypatch.setenv("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # about a call that Lightning makes
     monkeypatch.setattr("sys.argv", ["train.py", "fit", "--config", str(tmp_path / "config.yaml")])
-    cli = LightningCLI(Gen, CliData, save_config_callback=None)
+    cli = LightningCLI(Gen, CliData, save_config_callback=None, seed_everything_default=7)
     callback = cli.trainer.checkpoint_callback
     assert set(callback.result.num_samples) == {"step8", "step8/wide"}
     assert callback.metric.reference.num_samples == 10_000

@@ -6,7 +6,8 @@ import textwrap
 import numpy as np
 import pytest
 
-from tests.cli.parts import Outcome, pictures, pooled, save_pictures
+from tests._pictures import pictures, save_pictures
+from tests.cli.parts import Outcome, pooled
 from tm_bandit.cli import main
 
 MODULE = """

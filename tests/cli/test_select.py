@@ -5,9 +5,9 @@ import json
 
 import numpy as np
 import pytest
-import torch
 
-from tests.cli.parts import assert_refused, pictures, save_pictures
+from tests._pictures import pictures, save_pictures
+from tests.cli.parts import assert_refused, save_checkpoint
 from tm_bandit import SelectionResult
 from tm_bandit.data import ImageFolder, SourceSampler
 from tm_bandit.data import images as image_files
@@ -103,7 +103,7 @@ def test_inception_score_of_images_and_of_probabilities(run):
 
 def test_checkpoints_are_loaded_into_the_module_that_is_named(run, reference, here):
     for name, level in (("dark", 20.0), ("right", 123.0), ("bright", 220.0)):
-        torch.save({"state_dict": {"level": torch.tensor(level)}, "pytorch-lightning_version": "2.5.0"}, f"{name}.ckpt")
+        save_checkpoint(f"{name}.ckpt", level)
     arms = "--arm dark=dark.ckpt --arm right=right.ckpt --arm bright=bright.ckpt --arm files=mid"
     words = f"select --reference ref.npz --feature cli_parts:pool {arms} {SHORT} --json"
     assert_refused(run(words), "dark.ckpt", "--module")

@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from tests.cli.parts import assert_refused, pictures, pooled, save_pictures
+from tests._pictures import pictures, save_pictures
+from tests.cli.parts import assert_refused, pooled
 from tm_bandit import ReferenceStatistics
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tm_bandit.data import ImageFolder, decode_image, list_images, open_source
+from tm_bandit.data import ImageFolder, decode_image, list_images
 from tm_bandit.errors import InputError
 
 
@@ -104,11 +104,3 @@ def test_a_truncated_image_is_named(folder):
     source = ImageFolder(folder)
     with pytest.raises(InputError, match=r"2\.png"):
         source[2]
-
-
-def test_open_source_names_what_is_missing_or_foreign(tmp_path):
-    with pytest.raises(InputError, match="does not exist"):
-        open_source(tmp_path / "nowhere")
-    (tmp_path / "a.txt").write_text("x")
-    with pytest.raises(InputError, match=r"a\.txt; convert"):
-        open_source(tmp_path / "a.txt")

@@ -10,7 +10,7 @@ from tm_bandit import ModelSelector, OptimisticFID, ReferenceStatistics
 from tm_bandit._interrupt import uninterrupted
 from tm_bandit.functional.frechet_stream import FrechetStream
 from tm_bandit.metrics._spectrum import SampleSpectrum
-from tm_bandit.selection.report import History
+from tm_bandit.selection.history import History
 
 BUDGET = 200
 

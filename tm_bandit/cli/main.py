@@ -15,6 +15,9 @@ from tm_bandit.errors import BanditError, InputError, WeightsError
 #: Exit codes, the same for every sub-command.
 OK, FAILED, BAD_INPUT = 0, 1, 2
 
+#: The module of each sub-command in this room.
+_MODULES = {"stats": "stats", "select": "select", "report": "show"}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
@@ -50,7 +53,7 @@ def _run(arguments: argparse.Namespace) -> int:
         from tm_bandit.demo import main as demo
 
         return demo(arguments.rest)
-    command = importlib.import_module(f"tm_bandit.cli.{arguments.command}")
+    command = importlib.import_module(f"tm_bandit.cli.{_MODULES[arguments.command]}")
     with _importing_from_here():
         code: int = command.run(arguments)
     sys.stdout.flush()

@@ -11,7 +11,7 @@ from tm_bandit._files import check_writable
 from tm_bandit.errors import InputError
 
 if TYPE_CHECKING:
-    from tm_bandit.selection.result import SelectionResult
+    from tm_bandit.report.result import SelectionResult
 
 #: File name endings that the plotting library can write.
 PLOT_SUFFIXES = (".png", ".svg", ".pdf", ".jpg", ".webp")

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from tm_bandit import ModelSelector, OptimisticFID, OptimisticIS, ReferenceStatistics
-from tm_bandit.cli.arms import check_supply, open_arms, report_unreadable
 from tm_bandit.cli.console import Progress, note
+from tm_bandit.cli.inputs import check_supply, open_arms, report_unreadable
 from tm_bandit.cli.network import make_extractor
 from tm_bandit.cli.outputs import Outputs
 from tm_bandit.cli.specs import parse_arms
@@ -20,7 +20,7 @@ from tm_bandit.data import SourceExhaustedError, SourceSampler
 from tm_bandit.errors import ArmError, InputError
 from tm_bandit.extractors import NO_EXTRACTOR
 from tm_bandit.metrics.base import OptimisticMetric
-from tm_bandit.selection.result import SelectionResult
+from tm_bandit.report.result import SelectionResult
 from tm_bandit.selection.sampling import takes_generator
 
 _EMBED = 50  # samples that go through the network at once

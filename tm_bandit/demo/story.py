@@ -26,8 +26,7 @@ from tm_bandit.demo import truth as check
 from tm_bandit.demo.digits import DigitClassifier, Logits, train_classifier
 from tm_bandit.demo.flow import DigitFlow, DigitsData
 from tm_bandit.demo.picture import draw_picture
-from tm_bandit.selection.html import render_html
-from tm_bandit.selection.result import SelectionResult
+from tm_bandit.report.result import SelectionResult
 
 
 @dataclass(frozen=True)
@@ -255,8 +254,8 @@ def write_files(
     images = {name: _sampler(out / "fid", name)(48, torch.Generator().manual_seed(seed)) for name in (best, worst)}
     true_fid = {name: truth.fid for name, truth in truths.items()}
     draw_picture(out / "demo.png", by_fid.result, true_fid, (best, images[best]), (worst, images[worst]))
-    (out / "report_fid.html").write_text(render_html(by_fid.result), encoding="utf-8")
-    (out / "report_is.html").write_text(render_html(by_is.result), encoding="utf-8")
+    by_fid.result.to_html(out / "report_fid.html")
+    by_is.result.to_html(out / "report_is.html")
     scores = {name: {"fid": t.fid, "stderr": t.stderr, "is": t.inception_score} for name, t in truths.items()}
     (out / "figures.json").write_text(json.dumps(figures | {"truth": scores}, indent=2), encoding="utf-8")
     (out / "table.md").write_text(by_fid.result.to_markdown(), encoding="utf-8")

@@ -16,9 +16,10 @@ from tm_bandit._interrupt import uninterrupted
 from tm_bandit.errors import ArmError, InputError, NotReadyError, WeightsError, brief
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.policies.base import ArmStats, Policy, central
+from tm_bandit.report.result import SelectionResult
 from tm_bandit.selection.arm import FEWEST_SAMPLES, Arm
-from tm_bandit.selection.report import History, build_result
-from tm_bandit.selection.result import SelectionResult
+from tm_bandit.selection.history import History
+from tm_bandit.selection.outcome import build_result
 from tm_bandit.selection.sampling import Sampler, draw, stable_seed
 from tm_bandit.selection.setup import arm_delta, arm_metric, certifies, check_arguments, check_count, resolve_policy
 from tm_bandit.selection.state import load_state, state_of

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tm_bandit.errors import BrokenStateError, InputError, brief
-from tm_bandit.selection.report import History
+from tm_bandit.selection.history import History
 
 if TYPE_CHECKING:
     from tm_bandit.selection.selector import ModelSelector
@@ -48,7 +48,7 @@ def load_state(selector: ModelSelector, state: Mapping[str, Any]) -> None:
         _replace(selector, state)
     except BaseException as error:
         vars(selector).update(before)
-        if isinstance(error, Exception):
+        if isinstance(error, (LookupError, TypeError, ValueError, AttributeError)):
             raise BrokenStateError(
                 f"Expected what ModelSelector.state_dict() returned, but got a broken state ({brief(error)}); load "
                 "another one, or start anew."

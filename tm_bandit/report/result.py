@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from tm_bandit._files import atomic_write
 from tm_bandit.errors import InputError
+from tm_bandit.report.encoding import decode_history, encode
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+#: Version of the files that :meth:`SelectionResult.to_json` writes; older ones are read too.
 FORMAT_VERSION = 1
 
 #: The columns of :meth:`SelectionResult.table`, in order.
@@ -23,6 +25,9 @@ COLUMNS = ("arm", "pulls", "n", "estimate", "debiased", "lower", "upper", "share
 
 #: The columns of :attr:`SelectionResult.history`: one entry per pull.
 HISTORY_COLUMNS = ("samples", "arm", "n", "estimate", "debiased", "lower", "upper", "best", "status")
+
+#: What each status is called in a picture's title and on a page.
+_WORDS = {"won": "certified", "budget_exhausted": "budget spent"}
 
 _SENTENCES = {
     "won": "certified: every rival's optimistic score is worse than the winner's pessimistic one{margin}",
@@ -98,17 +103,13 @@ class SelectionResult:
     @property
     def best_score(self) -> float:
         """Debiased score of the recommended arm (the plain estimate if there is none); ``nan`` without an arm."""
-        for row in self.arms:
-            if row["arm"] == self.best:
-                return float(row["estimate"] if math.isnan(row["debiased"]) else row["debiased"])
-        return math.nan
+        return next((central_score(row) for row in self.arms if row["arm"] == self.best), math.nan)
 
     def table(self) -> list[dict[str, Any]]:
         """Return one row per arm, the best first, then by score: the columns are :data:`COLUMNS`."""
 
         def key(row: Mapping[str, Any]) -> tuple[bool, bool, float]:
-            score = row["estimate"] if math.isnan(row["debiased"]) else row["debiased"]
-            score = -score if self.higher_is_better else score
+            score = -central_score(row) if self.higher_is_better else central_score(row)
             return row["arm"] != self.best, row["arm"] in self.retired, math.inf if math.isnan(score) else score
 
         return [{name: row[name] for name in COLUMNS} for row in sorted(self.arms, key=key)]
@@ -117,11 +118,9 @@ class SelectionResult:
         """Return the outcome as a sentence or two."""
         if self.best is None:
             return f"No arm was evaluated ({self.total_samples} samples drawn)."
-        text = f"{self.best} ({self.metric} {_number(self.best_score)}): {self.outcome()}"
-        if self.tied:
-            text += f" ({', '.join([self.best, *self.tied])})"
-        if self.stopped_by == "interrupt":
-            text += "; interrupted"
+        text = f"{self.best} ({self.metric} {number(self.best_score)}): {self.outcome()}"
+        text += f" ({', '.join([self.best, *self.tied])})" if self.tied else ""
+        text += "; interrupted" if self.stopped_by == "interrupt" else ""
         text += f". {self.total_samples} samples drawn"
         if self.uniform_cost > 0:
             text += f"; evaluating all arms equally to the same certainty takes {self.uniform_cost}"
@@ -132,12 +131,17 @@ class SelectionResult:
         """Whether the best arm has won only because no other is there, or none is left."""
         return self.status in ("won", "likely") and not any(row["verdict"].startswith("worse") for row in self.arms)
 
+    @property
+    def word(self) -> str:
+        """The status in a word or two."""
+        return "only arm" if self.unrivalled else _WORDS.get(self.status, self.status.replace("_", " "))
+
     def outcome(self) -> str:
         """Return what the status means, in words."""
         if self.unrivalled:
             return "the only arm, there is nothing to compare it with" + ("" if len(self.arms) == 1 else " any more")
         epsilon = self.settings.get("epsilon", 0.0)
-        margin = f", up to epsilon = {_number(epsilon)}" if epsilon else ""
+        margin = f", up to epsilon = {number(epsilon)}" if epsilon else ""
         return _SENTENCES.get(self.status, self.status).format(margin=margin)
 
     def to_markdown(self) -> str:
@@ -158,30 +162,21 @@ class SelectionResult:
         Args:
             path: file to write, if any.
         """
-        from tm_bandit.selection.html import render_html
+        from tm_bandit.report.html import render_html
 
-        text = render_html(self)
-        if path is not None:
-            with atomic_write(path) as scratch:
-                scratch.write_text(text, encoding="utf-8")
-        return text
+        return _written(render_html(self), path)
 
     def to_json(self, path: str | os.PathLike[str] | None = None, *, indent: int | None = None) -> str:
         """Return the result as JSON, and write it to ``path`` if one is given.
 
-        Numbers that are not finite become ``null`` (``nan``) or the strings ``"inf"`` and ``"-inf"``, so that any JSON
-        reader takes the file.
+        It is strict JSON, see :func:`~tm_bandit.report.encoding.encode`, and has the version of its format in it.
 
         Args:
             path: file to write.
             indent: as in :func:`json.dumps`.
         """
         values = {item.name: getattr(self, item.name) for item in fields(self)}
-        text = encode({"version": FORMAT_VERSION, **values}, indent)
-        if path is not None:
-            with atomic_write(path) as scratch:
-                scratch.write_text(text, encoding="utf-8")
-        return text
+        return _written(encode({"version": FORMAT_VERSION, **values}, indent), path)
 
     @classmethod
     def from_json(cls, source: str | os.PathLike[str]) -> SelectionResult:
@@ -197,20 +192,16 @@ class SelectionResult:
         text = str(source) if is_text else Path(source).read_text("utf-8")
         try:
             data = json.loads(text)
-            version = data.pop("version")
+            if not 1 <= (version := data.pop("version")) <= FORMAT_VERSION:
+                raise ValueError(f"its version is {version}, known are 1 to {FORMAT_VERSION}: update tm_bandit")
             data.pop("run", None)  # the callback notes there whose selection it is
-            rows = [{key: _restore(key, value) for key, value in row.items()} for row in data.pop("arms")]
-            result = cls(arms=rows, history=decode_history(data.pop("history")), **data)
+            arms = [decode_history(row) for row in data.pop("arms")]
+            return cls(arms=arms, history=decode_history(data.pop("history")), **data)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(
                 f"Expected the JSON of a selection result, but got {text[:60]!r} ({error}); "
                 "use a file written by SelectionResult.to_json."
             ) from error
-        if version != FORMAT_VERSION:
-            raise InputError(
-                f"Expected version {FORMAT_VERSION} of the result file, but got {version}; update tm_bandit."
-            )
-        return result
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
         """Draw each arm's interval over the budget and where the budget went (needs matplotlib).
@@ -218,7 +209,7 @@ class SelectionResult:
         Args:
             path: image file to write, if any.
         """
-        from tm_bandit.selection.plot import plot_result
+        from tm_bandit.report.plot import plot_result
 
         return plot_result(self, path)
 
@@ -228,64 +219,46 @@ class SelectionResult:
 
     def __str__(self) -> str:
         rows = [list(COLUMNS), *([_cell(name, row[name]) for name in COLUMNS] for row in self.table())]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
-        text_columns = {0, len(COLUMNS) - 1}
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        text = {0, len(COLUMNS) - 1}  # these columns start at the left
         lines = []
         for row in rows:
-            cells = [
-                cell.ljust(widths[i]) if i in text_columns else cell.rjust(widths[i]) for i, cell in enumerate(row)
-            ]
+            cells = [(cell.ljust if at in text else cell.rjust)(widths[at]) for at, cell in enumerate(row)]
             lines.append("  ".join(cells).rstrip())
         return "\n".join([*lines, self.summary()])
 
 
-_SCORES = frozenset({"estimate", "debiased", "lower", "upper", "share"})
+def _written(text: str, path: str | os.PathLike[str] | None) -> str:
+    if path is not None:
+        with atomic_write(path) as scratch:
+            scratch.write_text(text, encoding="utf-8")
+    return text
 
 
-def encode(value: Any, indent: int | None = None) -> str:
-    """Return plain values as the JSON of :meth:`SelectionResult.to_json`.
-
-    Args:
-        value: dictionaries, sequences, strings and numbers.
-        indent: as in :func:`json.dumps`.
-    """
-    return json.dumps(_plain(value), indent=indent, allow_nan=False)
-
-
-def decode_history(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """Return the columns of a history as they were before :func:`encode`.
+def central_score(row: Mapping[str, Any]) -> float:
+    """Return the score that stands for an arm: the debiased one, or the plain estimate if there is none.
 
     Args:
-        columns: what :func:`json.loads` returned.
+        row: a row of a result, or an entry of its history.
     """
-    return {name: [_restore(name, value) for value in values] for name, values in columns.items()}
+    return float(row["estimate"] if math.isnan(row["debiased"]) else row["debiased"])
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else ("inf" if value > 0 else "-inf")
-    return value
+def number(value: float) -> str:
+    """Return a score with four digits, or ``-`` if there is none.
 
-
-def _restore(name: str, value: Any) -> Any:
-    if name not in _SCORES:
-        return value
-    return math.nan if value is None else float(value)
-
-
-def _number(value: float) -> str:
+    Example:
+        >>> number(3.14159), number(12345.6), number(float("nan"))
+        ('3.142', '12,346', '-')
+    """
     if math.isnan(value):
         return "-"
-    return f"{value:.4g}" if abs(value) < 1e4 or math.isinf(value) else f"{value:.0f}"
+    return f"{value:.4g}" if abs(value) < 1e4 or math.isinf(value) else f"{value:,.0f}"
 
 
 def _cell(name: str, value: Any) -> str:
     if name == "share":
         return f"{value:.1%}"
     if isinstance(value, float):
-        return _number(value)
+        return number(value)
     return str(value).replace("|", "\\|").replace("\n", " ")

@@ -7,8 +7,8 @@ from typing import Literal
 
 from tm_bandit.cli.outputs import Outputs
 from tm_bandit.errors import InputError
-from tm_bandit.selection.html import render_html
-from tm_bandit.selection.result import SelectionResult
+from tm_bandit.report.html import render_html
+from tm_bandit.report.result import SelectionResult
 
 
 def run(arguments: argparse.Namespace) -> int:

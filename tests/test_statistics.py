@@ -13,6 +13,7 @@ from PIL import Image
 from torch import nn
 from torch_fidelity.feature_extractor_base import FeatureExtractorBase
 
+from tests._pictures import pictures, save_pictures
 from tm_bandit import ReferenceStatistics
 from tm_bandit.errors import InputError
 
@@ -32,11 +33,8 @@ def ours():
 
 @pytest.fixture
 def folder(tmp_path):
-    path = tmp_path / "images"
-    path.mkdir()
-    for index in range(90):
-        Image.fromarray(RNG.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(path / f"{index:03d}.png")
-    return path
+    save_pictures(tmp_path / "images", pictures(0, 90, 0, size=16))
+    return tmp_path / "images"
 
 
 def rows_of(folder):

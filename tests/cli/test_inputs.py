@@ -1,0 +1,73 @@
+"""From ``--arm`` to something that can be pulled."""
+
+import pytest
+import torch
+
+from tests.cli.parts import save_checkpoint
+from tm_bandit.cli.inputs import check_supply, open_arms, report_unreadable
+from tm_bandit.cli.parser import build_parser
+from tm_bandit.cli.specs import parse_arms
+from tm_bandit.data import SourceSampler
+from tm_bandit.errors import InputError
+
+
+@pytest.fixture
+def opened(here, monkeypatch):
+    monkeypatch.syspath_prepend(str(here))
+
+    def arms(words):
+        arguments = build_parser().parse_args(["select", *words.split()])
+        return open_arms(arguments, parse_arms(arguments.arm))
+
+    return arms
+
+
+def test_every_kind_keeps_the_order_of_the_command_line(opened, here):
+    save_checkpoint(here / "run.ckpt", 130.0)
+    arms = opened("--arm c=run.ckpt --arm f=cli_parts:good --arm d=near --arm a=far.npy --module cli_parts:Painter")
+    assert list(arms) == ["c", "f", "d", "a"]
+    assert [type(arm) is SourceSampler for arm in arms.values()] == [False, False, True, True]
+    images = arms["c"](4, generator=torch.Generator().manual_seed(0))
+    assert images.shape == (4, 3, 8, 8)
+    assert 110 < images.double().mean() < 150
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--arm a=nowhere", "nowhere"),
+        ("--arm a=cli_parts:number", "function, but got int"),
+        ("--arm a=near --module cli_parts:Painter", "leave --module out"),
+        ("--arm a=run.ckpt", "--module PACKAGE:CLASS"),
+        ("--arm a=none.ckpt --module cli_parts:Painter", "none.ckpt"),
+        ("--arm a=run.ckpt --module cli_parts:good", "to be a class"),
+        ("--arm a=run.ckpt --module cli_parts:Stranger", "run.ckpt"),
+    ],
+)
+def test_what_cannot_be_opened_is_named(opened, here, words, message):
+    save_checkpoint(here / "run.ckpt", 1.0)
+    with pytest.raises(InputError, match=message):
+        opened(words)
+
+
+def test_too_small_a_supply_is_refused_or_said(opened, capsys):
+    arms = opened("--arm a=few --arm b=near --arm c=cli_parts:good")
+    with pytest.raises(InputError, match="at least 31 samples in few, but got 30"):
+        check_supply(arms, budget=100, burn_in=31, quiet=False)
+    check_supply(arms, budget=100, burn_in=30, quiet=False)
+    assert "fewer samples than the budget of 100: a (30);" in capsys.readouterr().err
+    check_supply(arms, budget=100, burn_in=30, quiet=True)
+    check_supply(opened("--arm a=few --replacement"), budget=100, burn_in=31, quiet=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_what_was_left_out_is_counted(opened, capsys, here):
+    (here / "torn").mkdir()
+    for path in (here / "few").iterdir():
+        (here / "torn" / path.name).write_bytes(path.read_bytes())
+    (here / "torn" / "0003.png").write_bytes(b"no picture")
+    report_unreadable(opened("--arm a=torn --arm b=few --skip-unreadable"))
+    said = capsys.readouterr().err
+    assert "arm a: left out 1 unreadable file, the first: " in said
+    assert "0003.png" in said
+    assert "arm b" not in said

@@ -1,0 +1,42 @@
+"""From the books of a run to its result."""
+
+import pytest
+import torch
+
+from tests.selection.toy import MeanMetric, gaussian
+from tm_bandit import ModelSelector
+from tm_bandit.selection.outcome import _status
+from tm_bandit.selection.verdict import Verdict
+
+
+@pytest.mark.parametrize(
+    ("level", "stopped_by", "status"),
+    [
+        ("won", "target", "won"),
+        ("likely", "budget", "likely"),
+        ("tie", "target", "target_met"),
+        ("tie", "budget", "tie"),
+        ("open", "budget", "budget_exhausted"),
+        ("open", "exhausted", "budget_exhausted"),
+        ("open", "interrupt", "unfinished"),
+        ("open", "", "unfinished"),
+    ],
+)
+def test_status(level, stopped_by, status):
+    assert _status(Verdict("a", level), stopped_by) == status
+
+
+def test_the_result_says_what_the_books_say():
+    samplers = {"good": gaussian(0.0, 0.1), "bad": gaussian(9.0, 0.1), "broken": lambda n: torch.zeros(n)}
+    selector = ModelSelector(MeanMetric(), samplers, budget=200, samples="features", stop="certified", seed=4)
+    result = selector.run(progress=False)
+    rows = {row["arm"]: row for row in result.arms}
+    assert list(rows) == ["good", "bad", "broken"]
+    assert result.total_samples == selector.spent
+    assert sum(row["share"] for row in result.arms) == pytest.approx(1.0)
+    assert (rows["good"]["verdict"], rows["bad"]["verdict"]) == ("best", "worse (certified)")
+    assert rows["broken"]["verdict"] == f"retired: {result.retired['broken']}"
+    assert (result.best, result.status, result.stopped_by) == ("good", "won", "stop")
+    assert (result.metric, result.higher_is_better, result.seed, result.budget) == ("MeanMetric", False, 4, 200)
+    assert result.settings == selector.settings()
+    assert len(result.history["arm"]) == sum(result.pulls.values())

@@ -1,0 +1,244 @@
+"""The picture of a selection, described once: the renderers in ``svg.py`` and ``plot.py`` only draw it.
+
+Two panels share the samples drawn as their x axis. Above is what was known of each arm: its score, and the interval
+around it. Below is where the budget went: one row per arm, stronger where the arm got more of the samples.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tm_bandit.report.result import SelectionResult, central_score
+
+#: The colours of the best arm and its closest rivals: Okabe and Ito's, told apart by colour-blind readers too. More
+#: hues could not be told apart, so further arms are grey.
+PALETTE = ("#0072b2", "#d97f00", "#009e73", "#c2558f", "#c8452d", "#3a9fd6", "#7a5fb5")
+GREY = "#a5abb4"
+
+_LABEL = 32  # characters of the longest name that is shown in full
+_MAX_POINTS = 400  # per arm; more could not be told apart on a screen
+_MAX_STRETCHES = 120
+
+
+class Series(NamedTuple):
+    """One arm in both panels.
+
+    Args:
+        name: the arm's name.
+        label: the name as the picture shows it.
+        colour: place in :data:`PALETTE`; ``None`` is grey and not named in the upper panel.
+        share: the arm's part of all samples.
+        shares: its part of the samples in equally long stretches of the run.
+        x: samples that all arms had drawn at each of its pulls, then the end of the run; empty if it has no line.
+        centre: the score from each ``x`` on; the last one is repeated.
+        lower: one end of the interval, in the same way; may be infinite.
+        upper: the other end.
+        band: index from which the interval is filled: only the best arm's is, once it is narrow enough.
+    """
+
+    name: str
+    label: str
+    colour: int | None
+    share: float
+    shares: Sequence[float]
+    x: Sequence[float] = ()
+    centre: Sequence[float] = ()
+    lower: Sequence[float] = ()
+    upper: Sequence[float] = ()
+    band: int = 0
+
+    def cells(self) -> list[tuple[float, float, float]]:
+        """Return the coloured stretches of the arm's row: start and width as parts of the run, and how strong."""
+        width = 1 / max(1, len(self.shares))
+        return [(at * width, width, 0.12 + 0.88 * share) for at, share in enumerate(self.shares) if share > 0]
+
+
+class Chart(NamedTuple):
+    """What the picture shows.
+
+    Args:
+        title: the outcome in a few words.
+        note: how to read the upper panel.
+        unit: what its y axis shows.
+        higher_is_better: which end of an interval is the optimistic one.
+        total: samples drawn, the end of the x axis.
+        low: lower end of the y axis.
+        high: upper end of the y axis.
+        series: the arms, the best first.
+    """
+
+    title: str
+    note: str
+    unit: str
+    higher_is_better: bool
+    total: int
+    low: float
+    high: float
+    series: Sequence[Series]
+
+    def height(self, value: float) -> float:
+        """Return where a score is in the frame: 0 at the bottom, 1 at the top, the nearer of them if it is outside."""
+        return (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
+
+    def ends(self, arm: Series) -> tuple[Sequence[float], Sequence[float]]:
+        """Return an arm's interval, the optimistic end first."""
+        return (arm.upper, arm.lower) if self.higher_is_better else (arm.lower, arm.upper)
+
+    def labels(self, gap: float) -> list[tuple[Series, float]]:
+        """Return the named arms from bottom to top, each with a height for its name.
+
+        Args:
+            gap: the least distance between two names, as a part of the frame.
+        """
+        named = [arm for arm in self.series if arm.colour is not None and arm.x]
+        named.sort(key=lambda arm: arm.centre[-1])
+        return list(zip(named, spread([self.height(arm.centre[-1]) for arm in named], gap), strict=True))
+
+
+def make_chart(result: SelectionResult) -> Chart:
+    """Describe the picture of a result.
+
+    Args:
+        result: the outcome of a selection.
+    """
+    rows = result.table()
+    pulls: dict[str, list[dict[str, Any]]] = {row["arm"]: [] for row in rows}
+    for values in zip(*result.history.values(), strict=True):
+        entry = dict(zip(result.history, values, strict=True))
+        pulls.setdefault(entry["arm"], []).append(entry)
+    total = max([result.total_samples, *result.history["samples"][-1:]])
+    width = max(1, total) / min(_MAX_STRETCHES, max(1, len(result.history["arm"])))
+    labels = short_names([row["arm"] for row in rows])
+    series = []
+    for rank, row in enumerate(rows):
+        colour, entries = rank if rank < len(PALETTE) else None, pulls[row["arm"]]
+        arm = Series(row["arm"], labels[row["arm"]], colour, row["share"], _shares(entries, total, width))
+        series.append(_with_line(arm, entries, total))
+    low, high = frame(series)
+    beyond = [at for at, arm in enumerate(series) if arm.x and not low <= arm.centre[-1] <= high]
+    for at in beyond:
+        series[at] = series[at]._replace(x=())
+    note = "dashed and dotted: optimistic and pessimistic ends of the intervals"
+    if series:  # an interval wider than a third of the frame would fill the panel
+        widths = [upper - lower for lower, upper in zip(series[0].lower, series[0].upper, strict=True)]
+        band = max((at + 1 for at, width in enumerate(widths) if not width <= (high - low) / 3), default=0)
+        series[0] = series[0]._replace(band=band)
+        note += "; band: interval of the best arm" if band < len(widths) else ""
+    if beyond:
+        note += f"; {len(beyond)} of {len(series)} arms are too far off to be shown"
+    title = f"Best after {result.total_samples:,} samples: {result.best} ({result.word})"
+    if result.best is None:
+        title = "No arm was evaluated"
+    higher = result.higher_is_better
+    unit = f"{result.metric.removeprefix('Optimistic')} ({'higher' if higher else 'lower'} is better)"
+    return Chart(title, note, unit, higher, total, low, high, series)
+
+
+def frame(series: Sequence[Series]) -> tuple[float, float]:
+    """Return the part of the y axis worth showing.
+
+    The scores of the coloured arms are inside, and get at least a fifth of it. The other arms and the best one's final
+    interval are inside as far as that allows: an arm or a bound a hundred times farther away than the contenders are
+    from each other would flatten them to one line.
+
+    Args:
+        series: the arms, the best first.
+    """
+    # An arm's first few scores come from a handful of samples and may be far off; its later half is what counts.
+    scores = [value for arm in series if arm.colour is not None for value in arm.centre[len(arm.centre) // 2 :]]
+    if not scores:
+        return 0.0, 1.0
+    low, high = min(scores), max(scores)
+    room = 2 * max(high - low, 0.25 * max(abs(low), abs(high)), 1e-9)
+    others = [arm.centre[-1] for arm in series if arm.x]
+    if series[0].x:
+        others += [series[0].lower[-1], series[0].upper[-1]]
+    inside = [value for value in others if low - room <= value <= high + room]
+    low, high = min([low, *inside]), max([high, *inside])
+    pad = 0.06 * (high - low) or room
+    return low - pad, high + pad
+
+
+def spread(places: Sequence[float], gap: float) -> list[float]:
+    """Move ascending places between 0 and 1 apart, no further than needed and never outside.
+
+    Args:
+        places: where they would be.
+        gap: the least distance; smaller if there are too many of them.
+
+    Example:
+        >>> spread([0.0, 0.05, 0.5], 0.2)
+        [0.0, 0.2, 0.5]
+        >>> spread([0.9, 1.0], 0.25)
+        [0.75, 1.0]
+    """
+    last = len(places) - 1
+    gap = min(gap, 1 / max(1, last))
+    moved, floor = [], 0.0
+    for at, place in enumerate(places):
+        moved.append(min(max(place, floor), 1.0 - gap * (last - at)))  # those above need their room too
+        floor = max(place, floor) + gap
+    return moved
+
+
+def short_names(names: Sequence[str], length: int = _LABEL) -> dict[str, str]:
+    """Cut long names so that they can still be told apart.
+
+    What all names begin and end with goes first; what is still too long loses its middle.
+
+    Args:
+        names: the names, without repetition.
+        length: the most characters that a name may have.
+
+    Example:
+        >>> list(short_names(["run/epoch=10-step=2000.ckpt", "run/epoch=9-step=1800.ckpt"], 20).values())
+        ['…10-step=2000…', '…9-step=1800…']
+        >>> list(short_names(["ema", "raw"]).values())
+        ['ema', 'raw']
+    """
+    head = tail = 0
+    if len(names) > 1 and any(len(name) > length for name in names):
+        head = _shared(names)
+        tail = _shared([name[head:][::-1] for name in names])
+    cut = {}
+    for name in names:
+        text = ("…" if head else "") + name[head : len(name) - tail] + ("…" if tail else "")
+        keep = (length - 1) // 2
+        cut[name] = text if len(text) <= length else f"{text[:keep]}…{text[keep + 1 - length :]}"
+    return cut
+
+
+def _shared(names: Sequence[str]) -> int:
+    """Count the characters that all names begin with, up to the end of a word: numbers must not be cut in two."""
+    first, last = min(names), max(names)  # the others are between them in the alphabet, and so begin alike
+    same = next((at for at, pair in enumerate(zip(first, last, strict=False)) if len({*pair}) > 1), len(first))
+    return len(re.sub(r"[^\W_]+$", "", first[:same]))
+
+
+def _with_line(arm: Series, entries: Sequence[Mapping[str, Any]], total: int) -> Series:
+    """Add an arm's scores: those that are known, not more than can be told apart, the last one held to the end."""
+    known = [entry for entry in entries if math.isfinite(central_score(entry))]
+    if not known:
+        return arm
+    kept = [*known[: -1 : math.ceil(len(known) / _MAX_POINTS)], known[-1], {**known[-1], "samples": total}]
+    return arm._replace(
+        x=[float(entry["samples"]) for entry in kept],
+        centre=[central_score(entry) for entry in kept],
+        lower=[-math.inf if math.isnan(entry["lower"]) else entry["lower"] for entry in kept],
+        upper=[math.inf if math.isnan(entry["upper"]) else entry["upper"] for entry in kept],
+    )
+
+
+def _shares(entries: Sequence[Mapping[str, Any]], total: int, width: float) -> list[float]:
+    """Return an arm's part of the samples in each stretch of the run."""
+    shares = [0.0] * round(max(1, total) / width)
+    drawn = 0
+    for entry in entries:
+        end = entry["samples"]
+        start, drawn = end - (entry["n"] - drawn), entry["n"]
+        for at in range(int(max(0, start) / width), min(len(shares), math.ceil(end / width))):
+            shares[at] += (min(end, (at + 1) * width) - max(start, at * width)) / width
+    return [min(1.0, share) for share in shares]

@@ -1,0 +1,54 @@
+"""JSON that any reader takes: plain numbers only, and back again."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+#: The columns whose numbers may be missing or infinite.
+_SCORES = frozenset({"estimate", "debiased", "lower", "upper", "share"})
+
+
+def encode(value: Any, indent: int | None = None) -> str:
+    """Return values as JSON: ``nan`` becomes ``null``, infinities become ``"inf"`` and ``"-inf"``.
+
+    Args:
+        value: dictionaries, sequences, strings and numbers, those of numpy too.
+        indent: as in :func:`json.dumps`.
+
+    Example:
+        >>> encode({"budget": np.int64(100), "upper": [1.5, float("inf"), float("nan")]})
+        '{"budget": 100, "upper": [1.5, "inf", null]}'
+    """
+    return json.dumps(_plain(value), indent=indent, allow_nan=False)
+
+
+def decode_history(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of a history, or the row of a table, as they were before :func:`encode`.
+
+    Args:
+        columns: what :func:`json.loads` returned.
+    """
+    return {name: _restored(values) if name in _SCORES else values for name, values in columns.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_restored(item) for item in value]
+    return math.nan if value is None else float(value)
