@@ -196,7 +196,7 @@ def _try_out(folder: Path) -> None:
 
 
 def _mark(folder: Path, run: str) -> None:
-    if not (folder / OWNER).exists():
+    if not (folder / OWNER).exists() or owner(folder) != run:
         with (folder / OWNER).open("x", encoding="utf-8") as file:  # "x": fails if another run was faster
             json.dump({"run": run}, file)
 
