@@ -22,11 +22,11 @@ from tm_bandit.callbacks._reference import (
     validation_loaders,
 )
 from tm_bandit.callbacks._report import HistoryText, Summary
-from tm_bandit.callbacks._rng import preserved_rng
 from tm_bandit.callbacks._sampling import RowSampler
 from tm_bandit.callbacks._store import ArmStore, check_shared, read_stats, restrict, write_stats
 from tm_bandit.callbacks._weights import BorrowedModule, Weights, averaged_weights
 from tm_bandit.errors import InputError
+from tm_bandit.execution.rng import preserved_rng
 from tm_bandit.metrics.fid import OptimisticFID
 from tm_bandit.reference import ReferenceStatistics
 from tm_bandit.selection.result import SelectionResult

@@ -1,4 +1,4 @@
-"""One arm: a named sampler, its metric and the numbers derived from it."""
+"""One arm: a named sampler, its metric, its numbers, and its pulls that are under way."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from dataclasses import fields as fields_of
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
+from tm_bandit.errors import ArmError, InputError
+from tm_bandit.execution.local import Sampler, carry_out, takes_generator
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.policies.base import ArmStats, Trace
-from tm_bandit.selection.sampling import Sampler, takes_generator
+from tm_bandit.pull import Pull
 
 #: Samples from which on there is an estimate.
 FEWEST_SAMPLES = 2
+
+_NUMBERS = tuple(item.name for item in fields_of(ArmStats) if item.name != "name")
 
 
 @dataclass
@@ -25,6 +29,9 @@ class Arm:
     The numbers that are dear to compute are refreshed only when the sample count has grown by the factor ``growth``,
     and during the burn-in when it has doubled. The counts at which that happens are the same for all arms, so any two
     arms can be compared at equal counts.
+
+    Rows are added in the order of their draws, whatever the order in which they are told: rows that are told while an
+    earlier draw is under way wait for it. So an arm's numbers do not depend on which worker was faster.
     """
 
     name: str
@@ -37,30 +44,118 @@ class Arm:
     retired: str | None = field(init=False, default=None)
     held: bool = field(init=False, default=False)
     next_refresh: int = field(init=False, default=1)
+    #: Samples that were asked for and are not counted yet.
+    pending: int = field(init=False, default=0)
+    _under_way: dict[int, Pull] = field(init=False, default_factory=dict)
+    _waiting: dict[int, tuple[Tensor, float]] = field(init=False, default_factory=dict)
+    _given_back: set[int] = field(init=False, default_factory=set)
     _fresh: ArmStats | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.stats = ArmStats(self.name, 0, 0)
         self.with_generator = self.sampler is not None and takes_generator(self.sampler)
+        self.fields = tuple(name for name in self.metric.loss_fields if name in _NUMBERS)
 
-    def add(self, rows: Tensor, needs: Iterable[str], min_samples: int) -> bool:
+    # ---- pulls ------------------------------------------------------------------------------------------------
+
+    @property
+    def next_draw(self) -> int:
+        """Index of the next draw: the first that was given back, or a new one."""
+        if self._given_back:
+            return min(self._given_back)
+        return self.stats.pulls + len(self._under_way) + len(self._waiting)
+
+    def reserve(self, pull: Pull) -> Pull:
+        """Put a pull under way; its draw must be :attr:`next_draw`."""
+        self._given_back.discard(pull.draw)
+        self._under_way[pull.draw] = pull
+        self.pending += pull.size
+        return pull
+
+    def expects(self, pull: Pull) -> bool:
+        """Whether this very pull is under way."""
+        return self._under_way.get(pull.draw) == pull
+
+    def carry_out(self, pull: Pull, metric: OptimisticMetric, samples: Literal["images", "features"]) -> Tensor:
+        """Return the rows of a pull, drawn here and now.
+
+        Args:
+            pull: what to draw.
+            metric: turns samples into rows.
+            samples: what the sampler returns.
+
+        Raises:
+            InputError: if the arm has no sampler.
+            ArmError: see :func:`~tm_bandit.execution.carry_out`.
+        """
+        if self.sampler is None:
+            raise InputError(
+                f"Expected a sampler for arm {self.name!r}, but got None; use tell() or add_arm(..., sampler)."
+            )
+        return carry_out(pull, self.sampler, metric, samples=samples, with_generator=self.with_generator)
+
+    def checked(self, pull: Pull, rows: Tensor) -> Tensor:
+        """Return the rows of a pull where the arm's metric keeps its own.
+
+        Args:
+            pull: the pull.
+            rows: what was told.
+
+        Raises:
+            ArmError: if they cannot be used.
+        """
+        try:
+            rows = self.metric.check_rows(rows.to(self.metric.device) if isinstance(rows, Tensor) else rows)
+        except (InputError, NotImplementedError) as error:
+            raise ArmError(str(error)) from error
+        if rows.shape[0] != pull.size:
+            raise ArmError(f"Expected {pull.size} rows, but got {rows.shape[0]}; hand in one batch at a time.")
+        return rows
+
+    def give_back(self, pull: Pull) -> None:
+        """Take a pull back; its draw comes next."""
+        del self._under_way[pull.draw]
+        self._given_back.add(pull.draw)
+        self.pending -= pull.size
+
+    def tell(self, pull: Pull, rows: Tensor, cost: float) -> None:
+        """Keep the checked rows of a pull until :meth:`ready` hands them out."""
+        del self._under_way[pull.draw]
+        self._waiting[pull.draw] = (rows, cost)
+
+    def ready(self) -> tuple[Tensor, float] | None:
+        """Hand out the rows (and the cost) that are next to be added, or ``None`` if they wait for an earlier draw."""
+        if not self._waiting:
+            return None
+        draw = min(self._waiting)
+        if self._under_way and min(self._under_way) < draw:
+            return None
+        rows, cost = self._waiting.pop(draw)
+        self.pending -= rows.shape[0]
+        return rows, cost
+
+    # ---- numbers ----------------------------------------------------------------------------------------------
+
+    def add(self, rows: Tensor, cost: float, needs: Iterable[str], min_samples: int) -> bool:
         """Add rows and refresh the numbers; return whether the dear ones were refreshed too.
 
         Args:
             rows: checked rows.
+            cost: what it cost to draw them.
             needs: fields that must be fresh.
             min_samples: below this count, an arm's burn-in, it is only looked at to be recommended.
         """
         self.metric.update_rows(rows)
         self._fresh = None
-        pulls, count = self.stats.pulls + 1, self.stats.num_samples + rows.shape[0]
+        before = self.stats
+        pulls, count = before.pulls + 1, before.num_samples + rows.shape[0]
         ready = count >= min_samples
         # An arm that gets no more than its burn-in can be judged all the same.
-        ends_burn_in = ready and self.stats.num_samples < min_samples
+        ends_burn_in = ready and before.num_samples < min_samples
         due = ends_burn_in or (count >= FEWEST_SAMPLES and pulls >= self.next_refresh)
-        fields = self.metric.loss_fields if due else tuple(needs) if ready else ()
+        fields = self.fields if due else tuple(needs) if ready else ()
         fresh: dict[str, Any] = self.metric.losses(fields) if fields else {}
-        self.stats = replace(self.stats, pulls=pulls, num_samples=count, **fresh)
+        self.stats = replace(before, pulls=pulls, num_samples=count, cost=before.cost + cost, **fresh)
         if due:
             self.next_refresh = max(pulls + 1, math.ceil(self.growth * pulls)) if ready else 2 * pulls
             self.trace[count] = self.stats
@@ -79,11 +174,13 @@ class Arm:
         if self.retired is not None or not self.trace or self.stats.num_samples in self.trace:
             return self.stats
         if self._fresh is None:
-            self._fresh = replace(self.stats, **self.metric.losses(self.metric.loss_fields))  # type: ignore[arg-type]
+            self._fresh = replace(self.stats, **self.metric.losses(self.fields))  # type: ignore[arg-type]
         return self._fresh
 
     def retire(self, reason: str) -> None:
         """Keep the last numbers for the result and let go of the samples, and of what only rivals are compared by.
+
+        Pulls under way stay so: whoever carries them out cannot know, and may tell them.
 
         Args:
             reason: shown in the result.
@@ -92,19 +189,24 @@ class Arm:
             self.stats = self.fresh_stats()
             self.metric.reset()
             self.trace, self.joined = {}, {}
+            self._waiting, self._given_back, self.pending = {}, set(), 0
         self.retired = reason
 
+    # ---- state ------------------------------------------------------------------------------------------------
+
     def state_dict(self) -> dict[str, Any]:
-        """Return everything but the sampler as tensors, numbers and strings."""
+        """Return everything but the sampler as tensors, numbers and strings; pulls under way count as given back."""
+        active = self.retired is None
         return {
             "name": self.name,
             "retired": self.retired,
             "held": self.held,
             "joined": dict(self.joined),
             "next_refresh": self.next_refresh,
+            "given_back": sorted({*self._given_back, *self._under_way, *self._waiting}) if active else [],
             "stats": _numbers(self.stats),
             "trace": [_numbers(stats) for stats in self.trace.values()],
-            "metric": {} if self.retired is not None else self._metric_state(),
+            "metric": self._metric_state() if active else {},
         }
 
     def _metric_state(self) -> dict[str, Tensor | list[Tensor]]:
@@ -117,8 +219,10 @@ class Arm:
         self.held = bool(state["held"])
         self.joined = dict(state["joined"])
         self.next_refresh = int(state["next_refresh"])
-        self.stats = ArmStats(self.name, **state["stats"])
-        snapshots = [ArmStats(self.name, **numbers) for numbers in state["trace"]]
+        # Version 0.1 knew no pulls under way.
+        self._given_back = set(state.get("given_back", ()))
+        self.stats = self._loaded(state["stats"])
+        snapshots = [self._loaded(numbers) for numbers in state["trace"]]
         self.trace = {stats.num_samples: stats for stats in snapshots}
         device = self.metric.device
         lost = {name for name in self.metric.metric_state if name != "identity"} - set(state["metric"])
@@ -131,8 +235,9 @@ class Arm:
         self.metric._update_count = self.stats.pulls
         self.metric._computed = None
 
-
-_NUMBERS = tuple(item.name for item in fields_of(ArmStats) if item.name != "name")
+    def _loaded(self, numbers: Mapping[str, Any]) -> ArmStats:
+        # Version 0.1 saved two numbers more, which nobody looks at any longer.
+        return ArmStats(self.name, **{name: value for name, value in numbers.items() if name in _NUMBERS})
 
 
 def _numbers(stats: ArmStats) -> dict[str, Any]:
