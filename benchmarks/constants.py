@@ -1,7 +1,7 @@
 """The default policy on seeds that nobody has looked at before, with two versions of the package side by side.
 
-Run ``python -m benchmarks.constants measure FILE.json`` in a checkout of each version (the script needs nothing but
-what 0.1 had already), then ``python -m benchmarks.constants compare OLD.json NEW.json > benchmarks/results/constants.md``.
+Run ``python -m benchmarks.constants measure FILE.json`` in a checkout of each version (copy this file into that of 0.1),
+then ``python -m benchmarks.constants compare OLD.json NEW.json``, which prints ``benchmarks/results/constants.md``.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def compare(old_file: Path, new_file: Path) -> str:
             "",
             *lines,
             "",
-            f"Geometric mean of the ratios: **{mean:.2f}**, without the two blind spots, which are no rows of the regret "
-            "table.",
+            f"Geometric mean of the ratios: **{mean:.2f}**, without the two blind spots, which are no rows of the "
+            "regret table.",
         ]
     )
 

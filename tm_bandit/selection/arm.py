@@ -104,8 +104,13 @@ class Arm:
         Raises:
             ArmError: if they cannot be used.
         """
+        if not isinstance(rows, Tensor):
+            raise ArmError(
+                f"Expected rows as a tensor or an exception, but got a {type(rows).__name__}; hand in a tensor with one "
+                "row per sample."
+            )
         try:
-            rows = self.metric.check_rows(rows.to(self.metric.device) if isinstance(rows, Tensor) else rows)
+            rows = self.metric.check_rows(rows.to(self.metric.device))
         except (InputError, NotImplementedError) as error:
             raise ArmError(str(error)) from error
         if rows.shape[0] != pull.size:
