@@ -1,6 +1,6 @@
 """The default policy on seeds that nobody has looked at before, with two versions of the package side by side.
 
-Run ``python -m benchmarks.constants measure FILE.json`` in a checkout of each version (copy this file into that of 0.1),
+Run ``python -m benchmarks.constants measure FILE.json`` in a checkout of each version (0.1 needs a copy of this file),
 then ``python -m benchmarks.constants compare OLD.json NEW.json``, which prints ``benchmarks/results/constants.md``.
 """
 

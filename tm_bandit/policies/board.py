@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import overload
 
 from tm_bandit.comparison import Comparison
@@ -62,6 +63,7 @@ def compare(first: ArmStats, second: ArmStats, *, num_arms: int = 2, delta: floa
     return Comparison(n, central(first) - central(second), error, 0.0, lower, upper)
 
 
+@dataclass(frozen=True)
 class Board(Sequence[ArmStats]):
     """The arms that a policy may choose from, as a sequence of their numbers.
 
@@ -80,26 +82,15 @@ class Board(Sequence[ArmStats]):
         -1.0
     """
 
-    __slots__ = ("_delta", "_traces", "arms", "pending", "spent")
-
-    def __init__(
-        self,
-        arms: Sequence[ArmStats],
-        *,
-        pending: Mapping[str, int] | None = None,
-        spent: float = 0,
-        traces: Mapping[str, Trace] | None = None,
-        delta: float = 0.05,
-    ) -> None:
-        self.arms = arms
-        self.pending = {} if pending is None else pending
-        self.spent = spent
-        self._traces = {} if traces is None else traces
-        self._delta = delta
+    arms: Sequence[ArmStats]
+    pending: Mapping[str, int] = field(default_factory=dict)
+    spent: float = 0
+    traces: Mapping[str, Trace] = field(default_factory=dict, repr=False)
+    delta: float = 0.05
 
     def only(self, arms: Sequence[ArmStats]) -> Board:
         """Return a board with some of the arms."""
-        return Board(arms, pending=self.pending, spent=self.spent, traces=self._traces, delta=self._delta)
+        return replace(self, arms=arms)
 
     def promised(self, arm: ArmStats) -> int:
         """Return the samples that an arm has or will have once everything under way is told."""
@@ -115,10 +106,10 @@ class Board(Sequence[ArmStats]):
         Raises:
             KeyError: if there is no such arm.
         """
-        one, two = self._traces.get(a, {}), self._traces.get(b, {})
+        one, two = self.traces.get(a, {}), self.traces.get(b, {})
         n = next((n for n in reversed(one) if n in two), None)
         first, second = (self[a], self[b]) if n is None else (one[n], two[n])
-        return compare(first, second, num_arms=len(self.arms), delta=self._delta)
+        return compare(first, second, num_arms=len(self.arms), delta=self.delta)
 
     @overload
     def __getitem__(self, key: int | str) -> ArmStats: ...

@@ -89,12 +89,17 @@ class UCB(Policy):
         """Return the arm with the smallest index."""
         if self.index == "bound":
             return lowest(board, lambda arm: arm.optimistic).name
-        growth = _WIDTH * self.exploration * math.sqrt(2.0 * math.log1p(sum([arm.pulls for arm in board])))
+        arms, pending = board.arms, board.pending
+        pulls = 0
+        for arm in arms:
+            pulls += arm.pulls
+        growth = _WIDTH * self.exploration * math.sqrt(2.0 * math.log1p(pulls))
 
-        def index(arm: ArmStats) -> float:
-            n = board.promised(arm)
+        def index(arm: ArmStats) -> tuple[float, int]:
+            n = arm.num_samples + pending.get(arm.name, 0)
             z = (growth + _FIRST / n) * math.sqrt(arm.num_samples / n)
             by_witness, by_debiased = arm.witness - z * arm.stderr, arm.debiased - z * arm.debiased_stderr
-            return by_witness if math.isnan(by_debiased) else max(by_debiased, by_witness)
+            value = by_witness if math.isnan(by_debiased) else max(by_debiased, by_witness)
+            return math.inf if math.isnan(value) else value, n
 
-        return lowest(board, index).name
+        return min(arms, key=index).name

@@ -20,10 +20,9 @@ from tm_bandit.execution.rng import stable_seed
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.policies.base import ArmStats, Policy
 from tm_bandit.pull import Pull
-from tm_bandit.selection.arm import FEWEST_SAMPLES, Arm
+from tm_bandit.selection.arm import FEWEST_SAMPLES, Arm, Roster
 from tm_bandit.selection.report import History, build_result
 from tm_bandit.selection.result import SelectionResult
-from tm_bandit.selection.roster import Roster
 from tm_bandit.selection.setup import (
     arm_delta,
     check_arms,
@@ -126,12 +125,15 @@ class ModelSelector:
         self.target = None if target is None else real("target", target)
         self.samples = samples
         self.device = device
+        #: Failure probability of all arms together.
+        self.delta = float(facts_of(metric)["delta"] or 0.05)
         self.refresh = real("refresh", refresh, 0.0)
         auto = isinstance(burn_in, str) and burn_in == "auto"
         least = max(metric.min_samples, 2 * self.batch_size) if auto else whole("burn_in", burn_in, 0)
         self.burn_in = math.ceil(max(least, FEWEST_SAMPLES) / self.batch_size) * self.batch_size
         self._traits = traits_of(metric)
-        self._rule = StopRule(stop, self.target, self._traits.higher_is_better)
+        rule = StopRule(stop, self.target, self._traits.higher_is_better)
+        self._rule = rule if stop != "budget" or self.target is not None else None
         self._policy_name = policy if isinstance(policy, str) else type(policy).__name__
         self._arms = Roster()
         self._initial = len(arms or {})
@@ -176,12 +178,6 @@ class ModelSelector:
     def spent(self) -> int:
         """Samples drawn so far."""
         return self._arms.spent
-
-    @property
-    def delta(self) -> float:
-        """Failure probability of all arms together."""
-        delta = facts_of(self.metric)["delta"]
-        return 0.05 if delta is None else float(delta)
 
     @property
     def best(self) -> str | None:
@@ -262,10 +258,10 @@ class ModelSelector:
         asked: list[Pull] = []
         try:
             for _ in range(whole("pulls", pulls, 1)):
-                name = self.select()
-                if name is None:
+                pull = self._ask()
+                if pull is None:
                     break
-                asked.append(self._reserve(self._arms[name]))
+                asked.append(pull)
         except BaseException:
             for pull in asked:
                 self.give_back(pull)
@@ -324,37 +320,34 @@ class ModelSelector:
             ArmError: if all arms have been retired.
             InputError: if there are no arms.
         """
-        active = self._arms.active()
-        drawn = [arm for arm in active if not arm.held]
-        newcomers = [arm for arm in drawn if arm.stats.num_samples < self.burn_in]
-        if not newcomers:
+        drawn, newcomers, spent, pending = self._arms.survey(self.burn_in)
+        self._stopped_by = ""
+        if not newcomers and self._rule is not None:
             best = self._arms.get(self._verdict.best or "")
             self._stopped_by = self._rule.met(self._verdict, None if best is None else best.stats, self.metric)
             if self._stopped_by:
                 return None
-        pending = sum([arm.pending for arm in active])
-        if self.spent + pending + self.batch_size > self.budget:
+        if spent + pending + self.batch_size > self.budget:
             # What is under way may still be given back.
             self._stopped_by = "" if pending else "budget"
             return None
-        self._stopped_by = ""
         if newcomers:
-            name = min(newcomers, key=lambda arm: arm.stats.num_samples + arm.pending).name
-            promised = self._arms[name].stats.num_samples + self._arms[name].pending
-            return name if promised < self.burn_in else None
+            least = min(newcomers, key=lambda arm: arm.stats.num_samples + arm.pending)
+            return least.name if least.stats.num_samples + least.pending < self.burn_in else None
         if not self._prepared:
-            self.policy.prepare(num_arms=len(active), budget=self.budget, batch_size=self.batch_size)
+            self.policy.prepare(num_arms=len(self.arms), budget=self.budget, batch_size=self.batch_size)
             self._prepared = True
-        out = self._rule.ruled_out(self._verdict)
-        arms = [arm for arm in drawn if arm.name not in out]
-        if not arms:
+        if self._rule is not None:
+            out = self._rule.ruled_out(self._verdict)
+            drawn = [arm for arm in drawn if arm.name not in out]
+        if not drawn:
             self._stopped_by = "exhausted"
             return None
-        turn = len(self._history) + pending // self.batch_size
-        rng = random.Random(stable_seed(self.seed, "policy", turn))
-        name = self.policy.choose(self._arms.board(arms, self.delta), rng)
-        if name not in [arm.name for arm in arms]:
-            raise InputError(f"Expected the policy to choose one of {[a.name for a in arms]}, but got {name!r}.")
+        rng = random.Random(stable_seed(self.seed, "policy", len(self._history) + pending // self.batch_size))
+        board = self._arms.board(drawn, spent, self.delta)
+        name = self.policy.choose(board, rng)
+        if name not in board.pending:
+            raise InputError(f"Expected the policy to choose one of {list(board.pending)}, but got {name!r}.")
         return name
 
     def seed_for(self, arm: str, draw: int, chunk: int = 0) -> int:
@@ -399,10 +392,9 @@ class ModelSelector:
             ArmError: if all arms have failed.
             InputError: if the chosen arm has no sampler.
         """
-        pulls = self.ask()
-        if not pulls:
+        pull = self._ask()
+        if pull is None:
             return None
-        pull = pulls[0]
         try:
             self.tell(pull, self._arms[pull.arm].carry_out(pull, self.metric, self.samples))
         except ArmError as error:
@@ -469,6 +461,10 @@ class ModelSelector:
         load_state(self, state)
 
     # ---- private ----------------------------------------------------------------------------------------------
+
+    def _ask(self) -> Pull | None:
+        name = self.select()
+        return None if name is None else self._reserve(self._arms[name])
 
     def _reserve(self, arm: Arm) -> Pull:
         draw = arm.next_draw

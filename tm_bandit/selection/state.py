@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tm_bandit.errors import InputError, brief
+from tm_bandit.selection.arm import Roster
 from tm_bandit.selection.report import History
-from tm_bandit.selection.roster import Roster
 from tm_bandit.selection.setup import facts_of
 
 if TYPE_CHECKING:
