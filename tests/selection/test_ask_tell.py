@@ -144,7 +144,8 @@ def test_an_error_retires_the_arm_and_what_comes_later_is_dropped():
     one, two = (p for p in pulls if p.arm == "b")
     selector.tell(one, RuntimeError("out of memory"))
     assert selector.retired == {"b": "RuntimeError: out of memory"}
-    selector.tell(two, rows_of(selector, two))
+    selector.tell(two, RuntimeError("again"))
+    assert selector.retired == {"b": "RuntimeError: out of memory"}
     assert selector.stats("b").pulls == 0
     for pull in pulls:
         if pull.arm != "b":
@@ -153,6 +154,17 @@ def test_an_error_retires_the_arm_and_what_comes_later_is_dropped():
                 break
     assert selector.retired["c"] == "no such file"
     assert selector.result().best == "a"
+
+
+def test_rows_of_an_arm_that_was_taken_out_are_dropped():
+    selector = make()
+    pulls = [p for p in selector.ask(6) if p.arm == "b"]
+    selector.retire_arm("b", "its file is gone")
+    selector.tell(pulls[0], rows_of(selector, pulls[0]))
+    selector.give_back(pulls[1])
+    assert selector.stats("b").pulls == 0
+    with pytest.raises(InputError, match="told or given back before"):
+        selector.tell(pulls[0], rows_of(selector, pulls[0]))
 
 
 def test_costs_add_up():

@@ -121,10 +121,11 @@ class Arm:
         return rows
 
     def give_back(self, pull: Pull) -> None:
-        """Take a pull back; its draw comes next."""
+        """Take a pull back; its draw comes next, unless the arm has been retired."""
         del self._under_way[pull.draw]
-        self._given_back.add(pull.draw)
-        self.pending -= pull.size
+        if self.retired is None:
+            self._given_back.add(pull.draw)
+            self.pending -= pull.size
 
     def tell(self, pull: Pull, rows: Tensor, cost: float) -> None:
         """Keep the checked rows of a pull until :meth:`ready` hands them out."""

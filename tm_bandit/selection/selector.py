@@ -258,13 +258,13 @@ class ModelSelector:
         asked: list[Pull] = []
         try:
             for _ in range(whole("pulls", pulls, 1)):
-                pull = self._ask()
-                if pull is None:
+                name = self.select()
+                if name is None:
                     break
-                asked.append(pull)
+                with uninterrupted():
+                    asked.append(self._reserve(self._arms[name]))
         except BaseException:
-            for pull in asked:
-                self.give_back(pull)
+            self._drop(asked)
             raise
         return asked
 
@@ -286,10 +286,10 @@ class ModelSelector:
         """
         arm = self._arms.under_way(pull)
         price = 0.0 if cost is None else real("cost", cost, 0.0)
-        if isinstance(rows, Exception):
-            self.retire_arm(arm.name, str(rows) if isinstance(rows, ArmError) else brief(rows))
+        if arm.retired is not None:
             arm.give_back(pull)
-        elif arm.retired is not None:
+        elif isinstance(rows, Exception):
+            self.retire_arm(arm.name, str(rows) if isinstance(rows, ArmError) else brief(rows))
             arm.give_back(pull)
         else:
             rows = arm.checked(pull, rows)
@@ -376,12 +376,13 @@ class ModelSelector:
         record = self._arms.known(arm)
         if record.retired is not None:
             raise InputError(f"Expected an active arm, but got {arm!r}, which was retired ({record.retired}).")
-        pull = self._reserve(record)
-        try:
-            self.tell(pull, rows)
-        except BaseException:
-            self._drop(pull)
-            raise
+        with uninterrupted():
+            pull = self._reserve(record)
+            try:
+                self.tell(pull, rows)
+            except BaseException:
+                self._drop([pull])
+                raise
 
     def step(self) -> str | None:
         """Make one pull and return the arm's name, or ``None`` when there is nothing left to do.
@@ -392,17 +393,20 @@ class ModelSelector:
             ArmError: if all arms have failed.
             InputError: if the chosen arm has no sampler.
         """
-        pull = self._ask()
-        if pull is None:
+        name = self.select()
+        if name is None:
             return None
+        arm, pulls = self._arms[name], []
         try:
-            self.tell(pull, self._arms[pull.arm].carry_out(pull, self.metric, self.samples))
+            with uninterrupted():
+                pulls.append(self._reserve(arm))
+            self.tell(pulls[0], arm.carry_out(pulls[0], self.metric, self.samples))
         except ArmError as error:
-            self.tell(pull, error)
+            self.tell(pulls[0], error)
         except BaseException:
-            self._drop(pull)
+            self._drop(pulls)
             raise
-        return pull.arm
+        return name
 
     def run(self, progress: bool = True, budget: int | None = None) -> SelectionResult:
         """Pull until the budget is spent or the stop rule is met; Ctrl-C returns what is known so far.
@@ -462,18 +466,15 @@ class ModelSelector:
 
     # ---- private ----------------------------------------------------------------------------------------------
 
-    def _ask(self) -> Pull | None:
-        name = self.select()
-        return None if name is None else self._reserve(self._arms[name])
-
     def _reserve(self, arm: Arm) -> Pull:
         draw = arm.next_draw
         return arm.reserve(Pull(arm.name, draw, self.batch_size, self.seed_for(arm.name, draw)))
 
-    def _drop(self, pull: Pull) -> None:
-        """Give a pull back that could not be carried out, unless it was told before that became known."""
-        if self._arms[pull.arm].expects(pull):
-            self.give_back(pull)
+    def _drop(self, pulls: list[Pull]) -> None:
+        """Give back what could not be carried out; a pull may have been told before the interruption."""
+        for pull in pulls:
+            if self._arms[pull.arm].expects(pull):
+                self.give_back(pull)
 
     def _book(self, arm: Arm) -> None:
         """Count the rows of an arm that need not wait any longer."""
