@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install test lint types demo bench bench-full docs clean
+.PHONY: install test test-fast lint types demo bench bench-full docs clean
 
 install: $(STAMP)
 
@@ -24,6 +24,10 @@ types: install
 # The tests run in two processes, each with one thread: on two cores that is faster than one process with two threads.
 test: lint types
 	OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest -n 2 --dist=worksteal --cov --cov-report=term
+
+# Everything but the tests that are marked slow: for the minutes between two changes.
+test-fast: install
+	OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest -n 2 --dist=worksteal -m "not slow"
 
 demo: install
 	$(BIN)/python -m tm_bandit demo

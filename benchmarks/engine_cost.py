@@ -32,8 +32,6 @@ def engine_cost(num_arms: int = 20, pulls: int = 1000) -> float:
                 "pessimistic": level + 2 * width,
                 "debiased": level,
                 "debiased_stderr": width / 3,
-                "coarse_even": level,
-                "coarse_plain": level,
             }
 
     template = fid_metric(torch.zeros(2), torch.eye(2))("witness")

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from tm_bandit.errors import BanditError, InputError, NotReadyError, WeightsError
+from tm_bandit.execution.local import Sampler, draw_seeded
+from tm_bandit.execution.rng import seed_all
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.selection.checkpoints import SamplerLike, bind_sampler
-from tm_bandit.selection.sampling import Sampler, draw_seeded, seed_all
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer

@@ -26,12 +26,12 @@ from tm_bandit.callbacks._reference import (
 )
 from tm_bandit.callbacks._report import HistoryText, Summary
 from tm_bandit.callbacks._resume import STATE_VERSION, ResumePoint, checked, take_up
-from tm_bandit.callbacks._rng import preserved_rng
 from tm_bandit.callbacks._sampling import RowSampler
 from tm_bandit.callbacks._sidecar import sidecar_name, validation_id, write_sidecar
 from tm_bandit.callbacks._store import ArmStore, is_on_disk
 from tm_bandit.callbacks._weights import BorrowedModule, Weights, averaged_weights, persistent_tensors
 from tm_bandit.errors import InputError
+from tm_bandit.execution.rng import preserved_rng
 from tm_bandit.metrics.fid import OptimisticFID
 from tm_bandit.reference import ReferenceStatistics
 from tm_bandit.report.result import SelectionResult

@@ -9,11 +9,20 @@ from tm_bandit.__about__ import __version__
 
 if TYPE_CHECKING:
     from tm_bandit.metrics import OptimisticFID, OptimisticIS
+    from tm_bandit.pull import Pull
     from tm_bandit.reference import ReferenceStatistics
     from tm_bandit.report import SelectionResult
     from tm_bandit.selection import ModelSelector
 
-__all__ = ["ModelSelector", "OptimisticFID", "OptimisticIS", "ReferenceStatistics", "SelectionResult", "__version__"]
+__all__ = [
+    "ModelSelector",
+    "OptimisticFID",
+    "OptimisticIS",
+    "Pull",
+    "ReferenceStatistics",
+    "SelectionResult",
+    "__version__",
+]
 
 #: Where the public names live. They are loaded when first used, because torch and torchmetrics take seconds, for which
 #: `tm-bandit --help` or a mistyped option should not have to wait.
@@ -21,6 +30,7 @@ _HOMES = {
     "ModelSelector": "tm_bandit.selection",
     "OptimisticFID": "tm_bandit.metrics",
     "OptimisticIS": "tm_bandit.metrics",
+    "Pull": "tm_bandit.pull",
     "ReferenceStatistics": "tm_bandit.reference",
     "SelectionResult": "tm_bandit.report",
 }

@@ -11,9 +11,9 @@ from torch import nn
 
 from tests.callbacks.models import DIM, Gen, Rude, bandit, fit, loaders
 from tm_bandit._weights_file import read_weights
-from tm_bandit.callbacks._rng import preserved_rng
 from tm_bandit.callbacks._weights import BorrowedModule, persistent_tensors
 from tm_bandit.errors import ArmError
+from tm_bandit.execution.rng import preserved_rng
 from tm_bandit.selection.checkpoints import put_weights
 
 

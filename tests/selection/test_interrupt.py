@@ -10,6 +10,7 @@ from tm_bandit import ModelSelector, OptimisticFID, ReferenceStatistics
 from tm_bandit._interrupt import uninterrupted
 from tm_bandit.functional.frechet_stream import FrechetStream
 from tm_bandit.metrics._spectrum import SampleSpectrum
+from tm_bandit.selection.arm import Arm
 from tm_bandit.selection.history import History
 
 BUDGET = 200
@@ -42,6 +43,9 @@ def make():
         (FrechetStream, "_fit"),
         (FrechetStream, "_score"),
         (ModelSelector, "_judge"),
+        (ModelSelector, "_reserve"),
+        (Arm, "reserve"),
+        (Arm, "tell"),
         (History, "append"),
     ],
 )

@@ -109,13 +109,18 @@ class TestRun:
         assert seen == [torch.Size([5, 3, 4, 4])] * 10
 
     def test_only_what_is_needed_is_computed(self):
-        selector = make(arms(0.0, 9.0), budget=2000)
+        selector = make(arms(0.0, 9.0), policy="thompson", budget=2000)
         selector.run(progress=False)
         asked = selector._arms["a0"].metric.asked
         cheap = [fields for fields in asked if set(fields) == {"witness", "stderr"}]
         # 398 pulls of the good arm, of which about 20 + ln(398 / 20) / ln 1.05 = 81 refresh everything.
         assert len(cheap) > 280
         assert 60 < len(asked) - len(cheap) < 100
+        # The default policy is content with what was refreshed last.
+        selector = make(arms(0.0, 9.0), budget=2000)
+        selector.run(progress=False)
+        asked = selector._arms["a0"].metric.asked
+        assert 60 < len(asked) < 100
 
 
 class TestReproducibility:

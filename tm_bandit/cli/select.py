@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tm_bandit import ModelSelector, OptimisticFID, OptimisticIS, ReferenceStatistics
+from tm_bandit import ModelSelector, OptimisticFID, OptimisticIS, Pull, ReferenceStatistics
 from tm_bandit.cli.console import Progress, note
 from tm_bandit.cli.inputs import check_supply, open_arms, report_unreadable
 from tm_bandit.cli.network import make_extractor
@@ -18,10 +18,10 @@ from tm_bandit.cli.outputs import Outputs
 from tm_bandit.cli.specs import parse_arms
 from tm_bandit.data import SourceExhaustedError, SourceSampler
 from tm_bandit.errors import ArmError, InputError
+from tm_bandit.execution import carry_out, takes_generator
 from tm_bandit.extractors import NO_EXTRACTOR
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.report.result import SelectionResult
-from tm_bandit.selection.sampling import takes_generator
 
 _EMBED = 50  # samples that go through the network at once
 
@@ -129,12 +129,10 @@ def _pull(selector: ModelSelector, arms: dict[str, Any], quiet: bool) -> Selecti
     interrupted = False
     try:
         with Progress(selector.budget, "drawing", "samples", quiet=quiet) as progress:
-            while (name := selector.select()) is not None:
+            while pulls := selector.ask():
                 before = selector.spent
-                if isinstance(arms[name], SourceSampler):
-                    _pull_samples(selector, name, arms[name])
-                else:
-                    selector.step()
+                for pull in pulls:
+                    _carry_out(selector, pull, arms[pull.arm])
                 progress.advance(selector.spent - before, f"best so far: {selector.best or '-'}")
     except KeyboardInterrupt:
         interrupted = True
@@ -142,26 +140,30 @@ def _pull(selector: ModelSelector, arms: dict[str, Any], quiet: bool) -> Selecti
     return dataclasses.replace(result, stopped_by="interrupt") if interrupted else result
 
 
-def _pull_samples(selector: ModelSelector, name: str, arm: SourceSampler) -> None:
-    """Pull an arm that consists of files: what is wrong with it is wrong input, not a failure of a model.
+def _carry_out(selector: ModelSelector, pull: Pull, arm: Any) -> None:
+    """Carry out a pull. What is wrong with an arm that consists of files is wrong input, not a failure of a model.
 
     Raises:
-        InputError: if a sample cannot be read or used.
+        InputError: if a sample of a file cannot be read or used, or if a file has too few of them.
     """
-    generator = torch.Generator().manual_seed(selector.seed_for(name, selector.draws(name)))
     try:
-        with torch.no_grad():
-            rows = _Embedded(arm, selector.metric)(selector.batch_size, generator)
-        if len(rows) == selector.batch_size:
-            selector.observe(name, rows)
-    except SourceExhaustedError:
-        pass  # what was left of it could not be read
-    except (ArmError, InputError) as error:
-        raise InputError(f"{error} (arm {name}, {arm.source.path})") from error
-    if arm.remaining is not None and arm.remaining < selector.batch_size:
-        if selector.stats(name).num_samples < selector.burn_in:
+        selector.tell(pull, carry_out(pull, _Embedded(arm, selector.metric), selector.metric, samples="features"))
+    except ArmError as error:
+        if not isinstance(arm, SourceSampler):
+            selector.tell(pull, error)
+            return
+        ended = error.__cause__ is None or isinstance(error.__cause__, SourceExhaustedError)
+        if not (ended and _used_up(arm, pull.size)):
+            raise InputError(f"{error.__cause__ or error} (arm {pull.arm}, {arm.source.path})") from error
+        selector.give_back(pull)
+    if isinstance(arm, SourceSampler) and _used_up(arm, pull.size):
+        if selector.stats(pull.arm).num_samples < selector.burn_in:
             raise InputError(
                 f"Expected at least {selector.burn_in} readable samples in {arm.source.path}, but got fewer; "
                 "add samples, lower --burn-in or --batch-size, or pass --replacement."
             )
-        selector.hold_arm(name)
+        selector.hold_arm(pull.arm)
+
+
+def _used_up(arm: SourceSampler, size: int) -> bool:
+    return arm.remaining is not None and arm.remaining < size

@@ -1,8 +1,9 @@
 """Which arm to pull next: small objects over plain numbers."""
 
-from tm_bandit.policies.base import ArmStats, Policy, at_equal_n
+from tm_bandit.policies.base import ArmStats, Policy
 from tm_bandit.policies.baselines import EpsilonGreedy, Greedy, Random, Thompson, Uniform
 from tm_bandit.policies.best_arm import LUCB, SuccessiveHalving, TopTwo
+from tm_bandit.policies.board import Board, compare
 from tm_bandit.policies.registry import POLICIES, make_policy
 from tm_bandit.policies.ucb import UCB
 
@@ -11,6 +12,7 @@ __all__ = [
     "POLICIES",
     "UCB",
     "ArmStats",
+    "Board",
     "EpsilonGreedy",
     "Greedy",
     "Policy",
@@ -19,6 +21,6 @@ __all__ = [
     "Thompson",
     "TopTwo",
     "Uniform",
-    "at_equal_n",
+    "compare",
     "make_policy",
 ]

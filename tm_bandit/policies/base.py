@@ -7,7 +7,10 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tm_bandit.policies.board import Board
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +35,7 @@ class ArmStats:
         pessimistic: the pessimistic end of the confidence interval (an upper bound of the loss).
         debiased: the near-unbiased estimate, for comparing arms of different ``num_samples``.
         debiased_stderr: its standard error.
-        coarse_even: the loss if the samples were a shifted and scaled copy of the real ones, all axes counting alike,
-            at the metric's last fit: often wrong, but at few samples much less noisy than ``debiased``. Not all metrics
-            have it.
-        coarse_plain: the same with every axis counting as much as it has variance.
+        cost: what its pulls have cost so far, as far as :meth:`tm_bandit.ModelSelector.tell` was told.
     """
 
     name: str
@@ -48,8 +48,7 @@ class ArmStats:
     pessimistic: float = float("nan")
     debiased: float = float("nan")
     debiased_stderr: float = float("nan")
-    coarse_even: float = float("nan")
-    coarse_plain: float = float("nan")
+    cost: float = 0.0
 
 
 #: An arm's numbers at growing sample counts that are the same for all arms: ``{num_samples: numbers}``, ascending.
@@ -81,21 +80,6 @@ def lowest(arms: Sequence[ArmStats], score: Callable[[ArmStats], float]) -> ArmS
     return min(arms, key=key)
 
 
-def at_equal_n(first: ArmStats, second: ArmStats, traces: Mapping[str, Trace]) -> tuple[ArmStats, ArmStats] | None:
-    """Return the numbers of two arms at the largest sample count at which both are known, or ``None``.
-
-    Args:
-        first: one arm.
-        second: the other arm.
-        traces: the traces of both.
-    """
-    one, two = traces.get(first.name, {}), traces.get(second.name, {})
-    for n in reversed(one):
-        if n in two:
-            return one[n], two[n]
-    return None
-
-
 def central(arm: ArmStats) -> float:
     """Return the arm's least biased loss: the debiased one, else the midpoint, else the plug-in estimate."""
     if not math.isnan(arm.debiased):
@@ -108,14 +92,15 @@ class Policy(ABC):
     """Chooses the arm to pull next.
 
     A policy is a small object over numbers. It never sees a model, a tensor or a metric, and it needs no code for
-    burn-in (the selector pulls each newcomer until it has ``burn_in`` samples before the policy is asked about it).
+    burn-in (the selector pulls each newcomer until it has ``burn_in`` samples before the policy is asked about it). It
+    is handed a :class:`~tm_bandit.policies.Board`, which is a sequence of :class:`ArmStats` and a little more.
 
     Example::
 
         class Laziest(Policy):
             needs = frozenset()
-            def choose(self, arms, rng):
-                return min(arms, key=lambda arm: arm.num_samples).name
+            def choose(self, board, rng):
+                return min(board, key=lambda arm: arm.num_samples).name
     """
 
     #: The fields of :class:`ArmStats` that :meth:`choose` reads and that must be fresh. The other fields are as old as
@@ -125,31 +110,24 @@ class Policy(ABC):
     def prepare(self, *, num_arms: int, budget: int, batch_size: int) -> None:  # noqa: B027 - optional hook
         """Hear, once before the first choice, what there is to spend (successive halving plans its rungs here)."""
 
-    def recall(self, traces: Mapping[str, Trace]) -> None:  # noqa: B027 - optional hook
-        """Hear, before each choice, what the arms' numbers were at earlier sample counts.
-
-        Args:
-            traces: of each arm that has not been retired, those included that cannot be chosen now; not to be changed.
-        """
-
     def describe(self) -> str:
         """Return what is worth printing before a run, such as a plan of the rungs; empty for most policies."""
         return ""
 
     @abstractmethod
-    def choose(self, arms: Sequence[ArmStats], rng: random.Random) -> str:
+    def choose(self, board: Board, rng: random.Random) -> str:
         """Return the name of the arm to pull next.
 
         Args:
-            arms: the active arms that are past their burn-in, in order of registration. Never empty.
+            board: the active arms that are past their burn-in, in order of registration. Never empty.
             rng: the only source of randomness that a policy may use; it is seeded per pull, so runs are reproducible.
         """
 
-    def recommend(self, arms: Sequence[ArmStats]) -> str | None:
+    def recommend(self, board: Board) -> str | None:
         """Name the arm this policy believes to be the best, or ``None`` to leave that to the selector's own rule.
 
         Args:
-            arms: the active arms, in order of registration. While one of them is in its burn-in, nobody is asked.
+            board: the active arms, in order of registration. While one of them is in its burn-in, nobody is asked.
         """
         return None
 

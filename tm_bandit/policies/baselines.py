@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 
 from tm_bandit.errors import InputError
-from tm_bandit.policies.base import ArmStats, Policy, lowest
+from tm_bandit.policies.base import Policy, lowest
+from tm_bandit.policies.board import Board
 
 
 class Thompson(Policy):
@@ -27,10 +27,10 @@ class Thompson(Policy):
             raise InputError(f"Expected scale >= 0, but got {scale}; 0.5 is the default.")
         self.scale = scale
 
-    def choose(self, arms: Sequence[ArmStats], rng: random.Random) -> str:
+    def choose(self, board: Board, rng: random.Random) -> str:
         """Return the arm with the smallest draw."""
-        draws = {arm.name: arm.witness + self.scale * arm.stderr * rng.gauss(0.0, 1.0) for arm in arms}
-        return lowest(arms, lambda arm: draws[arm.name]).name
+        draws = {arm.name: arm.witness + self.scale * arm.stderr * rng.gauss(0.0, 1.0) for arm in board}
+        return lowest(board, lambda arm: draws[arm.name]).name
 
 
 class Greedy(Policy):
@@ -42,9 +42,9 @@ class Greedy(Policy):
 
     needs = frozenset({"estimate"})
 
-    def choose(self, arms: Sequence[ArmStats], rng: random.Random) -> str:
+    def choose(self, board: Board, rng: random.Random) -> str:
         """Return the arm with the smallest estimate."""
-        return lowest(arms, lambda arm: arm.estimate).name
+        return lowest(board, lambda arm: arm.estimate).name
 
 
 class EpsilonGreedy(Greedy):
@@ -62,21 +62,21 @@ class EpsilonGreedy(Greedy):
             raise InputError(f"Expected epsilon in [0, 1], but got {epsilon}; 0.05 is the default.")
         self.epsilon = epsilon
 
-    def choose(self, arms: Sequence[ArmStats], rng: random.Random) -> str:
+    def choose(self, board: Board, rng: random.Random) -> str:
         """Return the arm with the smallest estimate, or any."""
         if rng.random() < self.epsilon:
-            return rng.choice(arms).name
-        return super().choose(arms, rng)
+            return rng.choice(board).name
+        return super().choose(board, rng)
 
 
 class Uniform(Policy):
-    """Round robin: pull the arm with the fewest samples."""
+    """Round robin: pull the arm with the fewest samples, those under way included."""
 
     needs = frozenset()
 
-    def choose(self, arms: Sequence[ArmStats], rng: random.Random) -> str:
+    def choose(self, board: Board, rng: random.Random) -> str:
         """Return the arm with the fewest samples."""
-        return lowest(arms, lambda arm: arm.num_samples).name
+        return lowest(board, board.promised).name
 
 
 class Random(Policy):
@@ -84,6 +84,6 @@ class Random(Policy):
 
     needs = frozenset()
 
-    def choose(self, arms: Sequence[ArmStats], rng: random.Random) -> str:
+    def choose(self, board: Board, rng: random.Random) -> str:
         """Return any arm."""
-        return rng.choice(arms).name
+        return rng.choice(board).name

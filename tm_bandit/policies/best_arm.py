@@ -6,10 +6,11 @@ import copy
 import math
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from tm_bandit.errors import InputError
 from tm_bandit.policies.base import ArmStats, Policy, central, lowest
+from tm_bandit.policies.board import Board
 from tm_bandit.policies.ucb import UCB
 
 
@@ -22,20 +23,20 @@ class LUCB(Policy):
 
     Example:
         >>> import random
-        >>> from tm_bandit.policies import LUCB, ArmStats
-        >>> arms = [ArmStats("a", 9, 90, optimistic=1.0, pessimistic=2.0),
-        ...         ArmStats("b", 9, 90, optimistic=1.5, pessimistic=4.0),
-        ...         ArmStats("c", 9, 90, optimistic=3.0, pessimistic=9.0)]
-        >>> LUCB().choose(arms, random.Random(0))
+        >>> from tm_bandit.policies import LUCB, ArmStats, Board
+        >>> board = Board([ArmStats("a", 9, 90, optimistic=1.0, pessimistic=2.0),
+        ...                ArmStats("b", 9, 90, optimistic=1.5, pessimistic=4.0),
+        ...                ArmStats("c", 9, 90, optimistic=3.0, pessimistic=9.0)])
+        >>> LUCB().choose(board, random.Random(0))
         'b'
     """
 
     needs = frozenset({"optimistic"})
 
-    def choose(self, arms: Sequence[ArmStats], rng: random.Random) -> str:
+    def choose(self, board: Board, rng: random.Random) -> str:
         """Return the leader or its challenger, whichever is known less precisely."""
-        leader = lowest(arms, lambda arm: arm.pessimistic)
-        rivals = [arm for arm in arms if arm.name != leader.name]
+        leader = lowest(board, lambda arm: arm.pessimistic)
+        rivals = [arm for arm in board if arm.name != leader.name]
         if not rivals:
             return leader.name
         challenger = lowest(rivals, lambda arm: arm.optimistic)
@@ -45,13 +46,13 @@ class LUCB(Policy):
 class TopTwo(Policy):
     """Bring the leader and its best challenger to equal sample counts.
 
-    The leader is the arm with the smallest debiased loss. The challenger is whom UCB would pull among the others if it
-    passed over nobody, those left out whose optimistic loss is above the leader's debiased one: they need not catch up.
+    The leader is the arm with the smallest debiased loss. The challenger is whom UCB would pull among the others, those
+    left out whose optimistic loss is above the leader's debiased one: they need not catch up.
     Of the two, the one with fewer samples is pulled. So the arms that matter are compared on an equal footing, and an
     arm that looks optimistic for long, because its faults are hard to see, cannot keep the samples from the arm that
     looks best. (The idea of the top-two samplers of Russo, 2016, with equal counts in place of equal shares.) The
-    leader here is the best by the latest debiased loss; the selector recommends by numbers at equal counts and asks the
-    witness too, so the two can differ.
+    leader here is the best by the latest debiased loss; the selector recommends by numbers at equal counts, so the two
+    can differ.
 
     Args:
         challenger: measures the optimism of the arms that do not lead.
@@ -61,11 +62,11 @@ class TopTwo(Policy):
 
     Example:
         >>> import random
-        >>> from tm_bandit.policies import ArmStats, TopTwo
-        >>> arms = [ArmStats("a", 9, 90, witness=2.0, stderr=0.1, debiased=2.2),
-        ...         ArmStats("b", 6, 60, witness=2.1, stderr=0.1, debiased=2.5, optimistic=1.5),
-        ...         ArmStats("c", 1, 10, witness=4.0, stderr=0.1, debiased=5.0, optimistic=3.0)]
-        >>> TopTwo().choose(arms, random.Random(0))
+        >>> from tm_bandit.policies import ArmStats, Board, TopTwo
+        >>> board = Board([ArmStats("a", 9, 90, debiased=2.2, debiased_stderr=0.1),
+        ...                ArmStats("b", 6, 60, debiased=2.5, debiased_stderr=0.1, optimistic=1.5),
+        ...                ArmStats("c", 1, 10, debiased=5.0, debiased_stderr=0.1, optimistic=3.0)])
+        >>> TopTwo().choose(board, random.Random(0))
         'b'
     """
 
@@ -73,28 +74,26 @@ class TopTwo(Policy):
         if not isinstance(challenger, (UCB, type(None))):
             raise InputError(f"Expected challenger to be a UCB policy, but got {type(challenger).__name__}.")
         self.challenger = UCB() if challenger is None else challenger
-        # The debiased and the optimistic loss are good enough as old as the selector's last refresh.
         self.needs = self.challenger.needs
 
-    def suited(self, *, witness: bool, natural_zero: bool) -> TopTwo:
-        """Return this policy with what its challenger left open as a metric needs it, see :meth:`UCB.suited`.
+    def with_index(self, index: Literal["witness", "bound"]) -> TopTwo:
+        """Return this policy with the index that its challenger left open, see :meth:`UCB.with_index`.
 
         Args:
-            witness: whether the metric has the witness bound.
-            natural_zero: whether its loss has a natural zero.
+            index: what to use if the challenger has none.
         """
         made = copy.copy(self)
-        TopTwo.__init__(made, self.challenger.suited(witness=witness, natural_zero=natural_zero))
+        TopTwo.__init__(made, self.challenger.with_index(index))
         return made
 
-    def choose(self, arms: Sequence[ArmStats], rng: random.Random) -> str:
+    def choose(self, board: Board, rng: random.Random) -> str:
         """Return the leader or its challenger, whichever has fewer samples."""
-        leader = lowest(arms, central)
-        rivals = {arm.name: arm for arm in arms if arm.name != leader.name and _may_win(arm, central(leader))}
+        leader = lowest(board, central)
+        rivals = [arm for arm in board if arm.name != leader.name and _may_win(arm, central(leader))]
         if not rivals:
             return leader.name
-        challenger = rivals[self.challenger.choose(list(rivals.values()), rng)]
-        return lowest([leader, challenger], lambda arm: arm.num_samples).name
+        name = self.challenger.choose(board.only(rivals), rng)
+        return lowest([leader, board[name]], board.promised).name
 
 
 def _may_win(arm: ArmStats, loss: float) -> bool:
@@ -164,9 +163,9 @@ class SuccessiveHalving(Policy):
         lines += [f"{i + 1:4d} {rung.arms:6d} {rung.samples_per_arm:17d}" for i, rung in enumerate(self.rungs)]
         return "\n".join(lines)
 
-    def choose(self, arms: Sequence[ArmStats], rng: random.Random) -> str:
+    def choose(self, board: Board, rng: random.Random) -> str:
         """Return the survivor with the fewest samples, after closing every rung that is complete."""
-        alive = self._alive(arms)
+        alive = self._alive(board)
         while self._level < len(self.rungs) and len(alive) > 1:
             goal = self.rungs[self._level].samples_per_arm
             if min(arm.num_samples for arm in alive) < goal:
@@ -175,12 +174,12 @@ class SuccessiveHalving(Policy):
             size = self.rungs[self._level].arms if self._level < len(self.rungs) else 1
             order = sorted(alive, key=self._rank)
             self._out += [arm.name for arm in order[size:]]
-            alive = self._alive(arms)
-        return lowest(alive, lambda arm: arm.num_samples).name
+            alive = self._alive(board)
+        return lowest(alive, board.promised).name
 
-    def recommend(self, arms: Sequence[ArmStats]) -> str | None:
+    def recommend(self, board: Board) -> str | None:
         """Name the best of the survivors of the last complete rung."""
-        return min(self._alive(arms), key=self._rank).name
+        return min(self._alive(board), key=self._rank).name
 
     def state_dict(self) -> dict[str, Any]:
         """Return the plan, the current rung and the arms that are out."""

@@ -1,10 +1,9 @@
-"""The engine: it asks a policy for an arm, draws a batch from it, and keeps the books."""
+"""The engine: it asks a policy which arm to pull, hands out pulls, and keeps the books of what it is told."""
 
 from __future__ import annotations
 
 import math
 import random
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -12,18 +11,32 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from tm_bandit._arguments import real, whole
 from tm_bandit._interrupt import uninterrupted
-from tm_bandit.errors import ArmError, InputError, NotReadyError, WeightsError, brief
+from tm_bandit.errors import ArmError, InputError, brief
+from tm_bandit.execution.local import Sampler
+from tm_bandit.execution.loop import run_to_the_end
+from tm_bandit.execution.rng import stable_seed
 from tm_bandit.metrics.base import OptimisticMetric
-from tm_bandit.policies.base import ArmStats, Policy, central
+from tm_bandit.policies.base import ArmStats, Policy
+from tm_bandit.pull import Pull
 from tm_bandit.report.result import SelectionResult
-from tm_bandit.selection.arm import FEWEST_SAMPLES, Arm
+from tm_bandit.selection.arm import FEWEST_SAMPLES, Arm, Roster
 from tm_bandit.selection.history import History
 from tm_bandit.selection.outcome import build_result
-from tm_bandit.selection.sampling import Sampler, draw, stable_seed
-from tm_bandit.selection.setup import arm_delta, arm_metric, certifies, check_arguments, check_count, resolve_policy
-from tm_bandit.selection.state import load_state, state_of
-from tm_bandit.selection.verdict import Verdict, judge
+from tm_bandit.selection.setup import (
+    arm_delta,
+    check_arms,
+    check_choices,
+    check_metric,
+    facts_of,
+    fork,
+    resolve_policy,
+    traits_of,
+)
+from tm_bandit.selection.state import load_state, settings_of, state_of
+from tm_bandit.selection.stopping import StopRule
+from tm_bandit.selection.verdict import Verdict
 
 
 class ModelSelector:
@@ -33,6 +46,8 @@ class ModelSelector:
     reference. As long as there is budget, the policy names an arm, a batch is drawn from it, and its numbers are
     updated. Seeds derive from ``(seed, arm, draw)``, so an arm's samples do not depend on the other arms.
 
+    :meth:`run` does all of it; a loop of one's own calls :meth:`ask`, carries the pulls out, and calls :meth:`tell`.
+
     The intervals of all arms hold together: with :math:`G` arms at the start each gets :math:`\delta / (G + 1)`, and
     one that joins later as the :math:`k`-th of all :math:`\delta / (k (k + 1))`, which sums to at most :math:`\delta`.
 
@@ -40,9 +55,9 @@ class ModelSelector:
     and its closest rival (``"certified"``), or evenly to all arms that are not ruled out (``"likely"``).
 
     Args:
-        metric: an ``OptimisticFID`` or ``OptimisticIS`` without samples.
+        metric: an ``OptimisticFID``, ``OptimisticIS`` or another metric of that protocol, without samples.
         arms: ``{name: sampler}``; ``sampler(num_samples)`` or ``sampler(num_samples, generator=generator)`` returns a
-            batch. ``None`` for a loop that calls :meth:`add_arm` and :meth:`observe` itself.
+            batch. ``None`` for a loop that calls :meth:`add_arm`, :meth:`ask` and :meth:`tell` itself.
         policy: ``"ucb"``, ``"top-two"``, ``"lucb"``, ``"halving"``, ``"thompson"``, ``"greedy"``, ``"epsilon-greedy"``,
             ``"uniform"``, ``"random"``, or a :class:`~tm_bandit.policies.Policy`.
         batch_size: samples per pull.
@@ -97,23 +112,31 @@ class ModelSelector:
         device: str | torch.device | None = None,
         refresh: float = 0.05,
     ) -> None:
-        check_arguments(metric, arms, batch_size, budget, burn_in, seed, stop, epsilon, target, samples, refresh)
+        check_metric(metric)
+        check_arms(arms)
+        check_choices(stop=stop, goal=goal, samples=samples)
         self.metric = metric
         self.policy = resolve_policy(policy, metric, goal, stop)
-        self.batch_size = batch_size
-        self.budget = budget
-        self.seed = seed
+        self.batch_size = whole("batch_size", batch_size, 1)
+        self.budget = whole("budget", budget, 0)
+        self.seed = whole("seed", seed, 0)
         self.stop = stop
         self.goal = goal
-        self.epsilon = epsilon
-        self.target = target
+        self.epsilon = real("epsilon", epsilon, 0.0)
+        self.target = None if target is None else real("target", target)
         self.samples = samples
         self.device = device
-        self.refresh = refresh
-        least = max(metric.min_samples, 2 * batch_size) if burn_in == "auto" else max(burn_in, FEWEST_SAMPLES)
-        self.burn_in = math.ceil(least / batch_size) * batch_size
+        #: Failure probability of all arms together.
+        self.delta = float(facts_of(metric)["delta"] or 0.05)
+        self.refresh = real("refresh", refresh, 0.0)
+        auto = isinstance(burn_in, str) and burn_in == "auto"
+        least = max(metric.min_samples, 2 * self.batch_size) if auto else whole("burn_in", burn_in, 0)
+        self.burn_in = math.ceil(max(least, FEWEST_SAMPLES) / self.batch_size) * self.batch_size
+        self._traits = traits_of(metric)
+        rule = StopRule(stop, self.target, self._traits.higher_is_better)
+        self._rule = rule if stop != "budget" or self.target is not None else None
         self._policy_name = policy if isinstance(policy, str) else type(policy).__name__
-        self._arms: dict[str, Arm] = {}
+        self._arms = Roster()
         self._initial = len(arms or {})
         self._history = History()
         self._verdict = Verdict(None, "open")
@@ -121,10 +144,10 @@ class ModelSelector:
         self._stopped_by = ""
         for name, sampler in (arms or {}).items():
             self.add_arm(name, sampler)
-        if arms and budget < self.burn_in * len(arms):
+        if arms and self.budget < self.burn_in * len(arms):
             raise InputError(
                 f"Expected a budget of at least {self.burn_in * len(arms)} samples ({len(arms)} arms with a burn-in of "
-                f"{self.burn_in} each), but got {budget}; raise the budget or lower burn_in or batch_size."
+                f"{self.burn_in} each), but got {self.budget}; raise the budget or lower burn_in or batch_size."
             )
 
     @classmethod
@@ -150,17 +173,12 @@ class ModelSelector:
     @property
     def retired(self) -> dict[str, str]:
         """The arms that failed or were taken out, with the reason."""
-        return {arm.name: arm.retired for arm in self._arms.values() if arm.retired is not None}
+        return self._arms.retired
 
     @property
     def spent(self) -> int:
         """Samples drawn so far."""
-        return sum(arm.stats.num_samples for arm in self._arms.values())
-
-    @property
-    def delta(self) -> float:
-        """Failure probability of all arms together."""
-        return float(getattr(self.metric, "delta", 0.05))
+        return self._arms.spent
 
     @property
     def best(self) -> str | None:
@@ -169,31 +187,25 @@ class ModelSelector:
 
     def stats(self, arm: str) -> ArmStats:
         """Return the numbers of one arm as the policy sees them."""
-        return self._known(arm).stats
+        return self._arms.known(arm).stats
 
     def draws(self, arm: str) -> int:
-        """Return how many batches were drawn from an arm: the index of its next draw."""
-        return self._known(arm).stats.pulls
+        """Return the index of an arm's next draw: how many batches were drawn, unless one was given back."""
+        return self._arms.known(arm).next_draw
 
     def add_arm(self, name: str, sampler: Sampler | None = None) -> None:
         """Let a new arm join; it is pulled until it is past its burn-in, and the others keep their statistics.
 
         Args:
             name: a name that no other arm has or had.
-            sampler: its sampler; ``None`` if rows are handed in through :meth:`observe`.
+            sampler: its sampler; ``None`` if rows are handed in through :meth:`tell` or :meth:`observe`.
 
         Raises:
             InputError: if the name is taken or empty, or the sampler cannot be called.
         """
-        if not isinstance(name, str) or not name:
-            raise InputError(f"Expected the name of an arm to be a non-empty string, but got {name!r}; give it a name.")
-        if name in self._arms:
-            raise InputError(f"Expected a new name for the arm, but got {name!r}, which exists; choose another name.")
-        if sampler is not None and not callable(sampler):
-            raise InputError(f"Expected a callable sampler for arm {name!r}, but got {type(sampler).__name__}.")
-        metric = arm_metric(self.metric, arm_delta(self.metric, self._initial, len(self._arms) + 1), self.device)
-        joined = {arm.name: arm.stats.num_samples for arm in self._arms.values() if arm.retired is None}
-        self._arms[name] = Arm(name, metric, sampler, 1.0 + self.refresh, joined)
+        self._arms.check_new(name, sampler)
+        metric = fork(self.metric, arm_delta(self.metric, self._initial, len(self._arms) + 1), self.device)
+        self._arms.join(name, metric, sampler, 1.0 + self.refresh)
         self._verdict = replace(self._verdict, level="open")
 
     def retire_arm(self, name: str, reason: str | None = None) -> None:
@@ -204,7 +216,7 @@ class ModelSelector:
             reason: shown in the result.
         """
         with uninterrupted():
-            self._known(name).retire(reason or "retired")
+            self._arms.known(name).retire(reason or "retired")
         self._judge()
 
     def hold_arm(self, name: str) -> None:
@@ -216,7 +228,7 @@ class ModelSelector:
         Args:
             name: the arm.
         """
-        self._known(name).held = True
+        self._arms.known(name).held = True
         self._judge()
 
     def release_arm(self, name: str) -> None:
@@ -225,41 +237,118 @@ class ModelSelector:
         Args:
             name: the arm; one that is not held stays as it is.
         """
-        self._known(name).held = False
+        self._arms.known(name).held = False
         self._judge()
 
     # ---- the loop ---------------------------------------------------------------------------------------------
 
-    def select(self) -> str | None:
-        """Return the arm to pull next, or ``None`` when the budget, or every arm, is spent or the stop rule is met.
+    def ask(self, pulls: int = 1) -> list[Pull]:
+        """Return the pulls to make next, and put them under way.
 
-        Calling it twice without :meth:`observe` in between gives the same answer.
+        Any number of pulls may be under way. There are fewer than were asked for when the budget, or every arm, is
+        spent, when the stop rule is met, or while an arm's last samples of its burn-in are under way: nobody is asked
+        about an arm before. So a loop is over when there are none and none is under way.
+
+        Args:
+            pulls: how many.
 
         Raises:
             ArmError: if all arms have been retired.
             InputError: if there are no arms.
         """
-        active = self._active()
-        newcomers = [arm for arm in active if arm.stats.num_samples < self.burn_in and not arm.held]
-        if not newcomers and self._stop_rule_met():
-            return None
-        if self.spent + self.batch_size > self.budget:
-            self._stopped_by = "budget"
-            return None
+        asked: list[Pull] = []
+        try:
+            for _ in range(whole("pulls", pulls, 1)):
+                name = self.select()
+                if name is None:
+                    break
+                with uninterrupted():
+                    asked.append(self._reserve(self._arms[name]))
+        except BaseException:
+            self._drop(asked)
+            raise
+        return asked
+
+    def tell(self, pull: Pull, rows: Tensor | Exception, cost: float | None = None) -> None:
+        """Book what came of a pull; pulls may be told in any order.
+
+        An exception retires the arm, with the exception as the reason. Rows of an arm that was retired meanwhile are
+        dropped. Rows that are told before those of an earlier draw of the same arm wait for it, so the numbers of an
+        arm do not depend on the order. Everything is checked first: if this raises, nothing has changed.
+
+        Args:
+            pull: a pull that is under way.
+            rows: what ``metric.extract`` made of its samples, one row per sample; or an exception.
+            cost: what it cost, in any unit that is the same for all arms.
+
+        Raises:
+            InputError: if the pull is not under way: it was never asked, or was told or given back before.
+            ArmError: if the rows cannot be used; the pull is still under way then.
+        """
+        arm = self._arms.under_way(pull)
+        price = 0.0 if cost is None else real("cost", cost, 0.0)
+        if arm.retired is not None:
+            arm.give_back(pull)
+        elif isinstance(rows, Exception):
+            self.retire_arm(arm.name, str(rows) if isinstance(rows, ArmError) else brief(rows))
+            arm.give_back(pull)
+        else:
+            rows = arm.checked(pull, rows)
+            with uninterrupted():
+                arm.tell(pull, rows, price)
+                self._book(arm)
+
+    def give_back(self, pull: Pull) -> None:
+        """Take back a pull that will never be told; its draw is the arm's next.
+
+        Args:
+            pull: a pull that is under way.
+
+        Raises:
+            InputError: if it is not under way.
+        """
+        arm = self._arms.under_way(pull)
+        with uninterrupted():
+            arm.give_back(pull)
+            self._book(arm)
+
+    def select(self) -> str | None:
+        """Return the arm to pull next without putting a pull under way, or ``None`` as :meth:`ask` returns none.
+
+        Two calls without :meth:`observe` in between give the same answer.
+
+        Raises:
+            ArmError: if all arms have been retired.
+            InputError: if there are no arms.
+        """
+        drawn, newcomers, spent, pending = self._arms.survey(self.burn_in)
         self._stopped_by = ""
+        if not newcomers and self._rule is not None:
+            best = self._arms.get(self._verdict.best or "")
+            self._stopped_by = self._rule.met(self._verdict, None if best is None else best.stats, self.metric)
+            if self._stopped_by:
+                return None
+        if spent + pending + self.batch_size > self.budget:
+            # What is under way may still be given back.
+            self._stopped_by = "" if pending else "budget"
+            return None
         if newcomers:
-            return min(newcomers, key=lambda arm: arm.stats.pulls).name
+            least = min(newcomers, key=lambda arm: arm.stats.num_samples + arm.pending)
+            return least.name if least.stats.num_samples + least.pending < self.burn_in else None
         if not self._prepared:
-            self.policy.prepare(num_arms=len(active), budget=self.budget, batch_size=self.batch_size)
+            self.policy.prepare(num_arms=len(self.arms), budget=self.budget, batch_size=self.batch_size)
             self._prepared = True
-        stats = [arm.stats for arm in active if arm.name not in self._ruled_out() and not arm.held]
-        if not stats:
+        if self._rule is not None:
+            out = self._rule.ruled_out(self._verdict)
+            drawn = [arm for arm in drawn if arm.name not in out]
+        if not drawn:
             self._stopped_by = "exhausted"
             return None
-        self.policy.recall({arm.name: arm.trace for arm in active})
-        name = self.policy.choose(stats, random.Random(stable_seed(self.seed, "policy", len(self._history))))
-        if name not in {arm.name for arm in stats}:
-            raise InputError(f"Expected the policy to choose one of {[a.name for a in stats]}, but got {name!r}.")
+        rng = random.Random(stable_seed(self.seed, "policy", len(self._history) + pending // self.batch_size))
+        board = self._arms.board(drawn, spent, self.delta)
+        name = self.policy.choose(board, rng)
+        if name not in board.pending:
+            raise InputError(f"Expected the policy to choose one of {list(board.pending)}, but got {name!r}.")
         return name
 
     def seed_for(self, arm: str, draw: int, chunk: int = 0) -> int:
@@ -273,27 +362,28 @@ class ModelSelector:
         return stable_seed(self.seed, arm, draw, chunk)
 
     def observe(self, arm: str, rows: Tensor) -> None:
-        """Add one batch of rows (what ``metric.extract`` returned) to an arm.
+        """Add one batch of rows to an arm: :meth:`ask` for this arm and :meth:`tell` in one.
 
         Everything is checked first: if this raises, nothing has changed.
 
         Args:
             arm: the arm.
-            rows: exactly ``batch_size`` rows.
+            rows: exactly ``batch_size`` rows, see :meth:`tell`.
 
         Raises:
             InputError: if there is no such arm or it has been retired.
             ArmError: if the rows cannot be used.
         """
-        record = self._known(arm)
+        record = self._arms.known(arm)
         if record.retired is not None:
             raise InputError(f"Expected an active arm, but got {arm!r}, which was retired ({record.retired}).")
-        rows = self._checked(record, rows)
         with uninterrupted():
-            refreshed = record.add(rows, self.policy.needs, self.burn_in)
-            if refreshed or self.stop != "budget":
-                self._judge()
-            self._history.append(self.metric, record.stats, self._verdict, self.batch_size)
+            pull = self._reserve(record)
+            try:
+                self.tell(pull, rows)
+            except BaseException:
+                self._drop([pull])
+                raise
 
     def step(self) -> str | None:
         """Make one pull and return the arm's name, or ``None`` when there is nothing left to do.
@@ -307,17 +397,16 @@ class ModelSelector:
         name = self.select()
         if name is None:
             return None
-        arm = self._arms[name]
-        if arm.sampler is None:
-            raise InputError(
-                f"Expected a sampler for arm {name!r}, but got None; use observe() or add_arm(..., sampler)."
-            )
-        seed = self.seed_for(name, arm.stats.pulls)
+        arm, pulls = self._arms[name], []
         try:
-            batch = draw(arm.sampler, self.batch_size, seed, self.metric.device, arm.with_generator)
-            self.observe(name, self._rows(batch))
+            with uninterrupted():
+                pulls.append(self._reserve(arm))
+            self.tell(pulls[0], arm.carry_out(pulls[0], self.metric, self.samples))
         except ArmError as error:
-            self.retire_arm(name, str(error))
+            self.tell(pulls[0], error)
+        except BaseException:
+            self._drop(pulls)
+            raise
         return name
 
     def run(self, progress: bool = True, budget: int | None = None) -> SelectionResult:
@@ -331,30 +420,21 @@ class ModelSelector:
             ArmError: if all arms have failed.
             InputError: if there are no arms.
         """
-        from tqdm.auto import tqdm
-
         if budget is not None:
-            check_count("budget", budget, 0)
-            self.budget = self.spent + int(budget)
-        self._warn_of_a_small_budget()
+            self.budget = self.spent + whole("budget", budget, 0)
+        self._arms.warn_of_a_small_budget(self.burn_in, self.budget)
+        plan = ""
         if not self._prepared:
             self.policy.prepare(num_arms=len(self.arms), budget=self.budget, batch_size=self.batch_size)
             self._prepared = True
-            if progress and self.policy.describe():
-                tqdm.write(self.policy.describe())
-        bar = tqdm(total=self.budget, initial=self.spent, unit="sample", disable=not progress, leave=False)
-        try:
-            with bar:
-                while (name := self.step()) is not None:
-                    bar.set_postfix_str(f"{name} | best {self.best or '-'}", refresh=False)
-                    bar.update(self.spent - bar.n)
-        except KeyboardInterrupt:
+            plan = self.policy.describe()
+        if run_to_the_end(self, progress, plan):
             self._stopped_by = "interrupt"
         return self.result()
 
     def extend_budget(self, num_samples: int) -> None:
         """Allow ``num_samples`` more samples, or fewer if it is negative."""
-        self.budget += num_samples
+        self.budget += whole("num_samples", num_samples)
 
     def result(self) -> SelectionResult:
         """Return what is known now."""
@@ -364,24 +444,11 @@ class ModelSelector:
         return build_result(self, arms, fresh, self._history, self._judged(fresh), self._stopped_by)
 
     def settings(self) -> dict[str, Any]:
-        """Return how the run is set up, as plain values for the result."""
-        return {
-            "policy": self._policy_name,
-            "algorithm": type(self.policy).__name__,
-            "goal": self.goal,
-            "stop": self.stop,
-            "bound": str(getattr(self.metric, "bound", "")),
-            "delta": float(getattr(self.metric, "delta", math.nan)),
-            "batch_size": self.batch_size,
-            "burn_in": self.burn_in,
-            "epsilon": self.epsilon,
-            "target": self.target,
-        }
-
-    # ---- state ------------------------------------------------------------------------------------------------
+        """Return how the run is set up, as plain values."""
+        return settings_of(self)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the whole state as tensors, numbers and strings; it loads with ``weights_only=True``."""
+        """Return the state as tensors, numbers and strings, with pulls under way given back."""
         return state_of(self)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -400,98 +467,34 @@ class ModelSelector:
 
     # ---- private ----------------------------------------------------------------------------------------------
 
-    def _known(self, name: str) -> Arm:
-        if name not in self._arms:
-            raise InputError(f"Expected one of the arms {list(self._arms)}, but got {name!r}; add it with add_arm().")
-        return self._arms[name]
+    def _reserve(self, arm: Arm) -> Pull:
+        draw = arm.next_draw
+        return arm.reserve(Pull(arm.name, draw, self.batch_size, self.seed_for(arm.name, draw)))
 
-    def _active(self) -> list[Arm]:
-        if not self._arms:
-            raise InputError("Expected at least one arm, but got none; add one with add_arm().")
-        active = [arm for arm in self._arms.values() if arm.retired is None]
-        if not active:
-            reasons = "; ".join(f"{name}: {reason}" for name, reason in self.retired.items())
-            raise ArmError(f"Expected at least one working arm, but all of them have been retired ({reasons}).")
-        return active
+    def _drop(self, pulls: list[Pull]) -> None:
+        """Give back what could not be carried out; a pull may have been told before the interruption."""
+        for pull in pulls:
+            if self._arms[pull.arm].expects(pull):
+                self.give_back(pull)
 
-    def _warn_of_a_small_budget(self) -> None:
-        lacking = [self.burn_in - arm.stats.num_samples for arm in self._active() if not arm.held]
-        needed = sum(count for count in lacking if count > 0)
-        if needed > self.budget - self.spent:
-            warnings.warn(
-                f"The burn-in of the arms needs {needed} more samples, but {max(self.budget - self.spent, 0)} are left "
-                "of the budget: the answer rests on next to nothing. Raise the budget, or lower burn_in or batch_size.",
-                stacklevel=3,
-            )
-
-    def _rows(self, batch: Tensor) -> Tensor:
-        if self.samples == "features":
-            return batch
-        try:
-            with torch.no_grad():
-                return self.metric.extract(batch.to(self.metric.device))
-        except (NotReadyError, WeightsError):
-            # The metric itself is not usable; that is no arm's fault.
-            raise
-        except Exception as error:
-            raise ArmError(f"the feature network cannot take the samples: {brief(error)}") from error
-
-    def _checked(self, arm: Arm, rows: Tensor) -> Tensor:
-        try:
-            rows = arm.metric.check_rows(rows.to(arm.metric.device) if isinstance(rows, Tensor) else rows)
-        except (InputError, NotImplementedError) as error:
-            raise ArmError(str(error)) from error
-        if rows.shape[0] != self.batch_size:
-            raise ArmError(f"Expected {self.batch_size} rows, but got {rows.shape[0]}; hand in one batch at a time.")
-        return rows
+    def _book(self, arm: Arm) -> None:
+        """Count the rows of an arm that need not wait any longer."""
+        while (ready := arm.ready()) is not None:
+            rows, cost = ready
+            refreshed = arm.add(rows, cost, self.policy.needs, self.burn_in)
+            if refreshed or self.stop != "budget":
+                self._judge()
+            self._history.append(self.metric, arm.stats, self._verdict, self.batch_size)
 
     def _judge(self) -> None:
         self._verdict = self._judged({arm.name: arm.stats for arm in self._arms.values()})
 
     def _judged(self, numbers: Mapping[str, ArmStats]) -> Verdict:
-        candidates = [arm for arm in self._arms.values() if arm.is_candidate(self.burn_in)]
-        arms = [arm for arm in candidates if arm.trace]
-        stats = [numbers[arm.name] for arm in arms]
-        settled = all(arm.num_samples >= self.burn_in for arm in stats)
-        verdict = judge(
-            stats,
-            # A held arm cannot catch up; it is compared by what there is.
-            drawn_since={arm.name: 0 if arm.held else self._drawn_since(arm) for arm in arms},
-            traces={arm.name: arm.trace for arm in arms},
+        return self._arms.verdict(
+            numbers,
+            burn_in=self.burn_in,
             delta=self.delta,
             epsilon=self.epsilon,
-            preferred=self.policy.recommend(stats) if stats and settled and self._prepared else None,
-            certifies=certifies(self.metric),
+            certifies=self._traits.guarantee != "none",
+            policy=self.policy if self._prepared else None,
         )
-        # Nobody has won against arms of which nothing is known yet.
-        return verdict if len(arms) == len(candidates) else replace(verdict, level="open")
-
-    def _drawn_since(self, newcomer: Arm) -> int:
-        names = list(self._arms)
-        later = names[names.index(newcomer.name) :]
-        # Arms that are neither had been retired before this one joined.
-        before = {**newcomer.joined, **dict.fromkeys(later, 0)}
-        return max(self._arms[name].stats.num_samples - count for name, count in before.items() if name in self._arms)
-
-    def _ruled_out(self) -> frozenset[str]:
-        if self.stop == "certified":
-            return self._verdict.certified_out
-        if self.stop == "likely":
-            return self._verdict.likely_out
-        return frozenset()
-
-    def _stop_rule_met(self) -> bool:
-        levels = {"budget": (), "certified": ("won",), "likely": ("won", "likely")}[self.stop]
-        if self._verdict.level in levels:
-            self._stopped_by = "stop"
-            return True
-        if self.target is not None and self._verdict.best is not None:
-            stats = self._arms[self._verdict.best].stats
-            loss = stats.pessimistic
-            if self.stop == "likely":
-                loss = central(stats) + 2.0 * stats.debiased_stderr
-            score = self.metric.score_from_loss(loss)
-            if score >= self.target if self.metric.higher_is_better else score <= self.target:
-                self._stopped_by = "target"
-                return True
-        return False

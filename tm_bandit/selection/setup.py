@@ -1,11 +1,9 @@
-"""Checks of the selector's arguments, and the choices it makes from them."""
+"""What the selector asks of a metric and a policy before a run, and what it makes of them."""
 
 from __future__ import annotations
 
-import math
-import numbers
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 import torch
 
@@ -13,83 +11,102 @@ from tm_bandit.errors import InputError
 from tm_bandit.metrics._network import FeatureNetworkMixin
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.metrics.fid import OptimisticFID
+from tm_bandit.metrics.traits import Traits
 from tm_bandit.policies import LUCB, UCB, Policy, TopTwo, Uniform, make_policy
-from tm_bandit.selection.sampling import Sampler
+
+#: What the engine calls or reads of a metric; CONTRIBUTING.md says what each of them is.
+PROTOCOL = (
+    "check_rows",
+    "device",
+    "extract",
+    "losses",
+    "loss_fields",
+    "metric_state",
+    "min_samples",
+    "num_samples",
+    "reset",
+    "score_from_loss",
+    "update_rows",
+)
 
 #: Bounds of other programs: they promise nothing, and are reproduced with the delta they were written for.
 _REPRODUCED = frozenset({"authors", "naive", "none"})
 
 
-def check_arguments(
-    metric: object,
-    arms: Mapping[str, Sampler] | None,
-    batch_size: object,
-    budget: object,
-    burn_in: object,
-    seed: object,
-    stop: object,
-    epsilon: float,
-    target: float | None,
-    samples: object,
-    refresh: float,
-) -> None:
-    """Raise ``InputError`` for arguments that :class:`~tm_bandit.ModelSelector` cannot use."""
-    if not isinstance(metric, OptimisticMetric):
+def check_metric(metric: Any) -> None:
+    """Raise ``InputError`` unless ``metric`` has all that the engine needs, and no samples yet.
+
+    Args:
+        metric: the template of the arms' metrics.
+    """
+    lacking = [name for name in PROTOCOL if not hasattr(metric, name)]
+    if lacking:
         raise InputError(
-            f"Expected metric to be an OptimisticFID or OptimisticIS, but got {type(metric).__name__}; "
-            "these are the metrics that have bounds."
+            f"Expected a metric that can be selected by, but got {type(metric).__name__}, which has no "
+            f"{', '.join(lacking)}; use OptimisticFID or OptimisticIS, or see 'How to add a metric' in CONTRIBUTING.md."
         )
     if metric.num_samples > 0:
         raise InputError(
             f"Expected a metric without generated samples, but got one with {metric.num_samples}; call reset() first."
         )
+
+
+def check_arms(arms: object) -> None:
+    """Raise ``InputError`` unless ``arms`` is ``None`` or a mapping that is not empty.
+
+    Args:
+        arms: samplers by name.
+    """
     if arms is not None and not isinstance(arms, Mapping):
         raise InputError(f"Expected arms to be a mapping from names to samplers, but got {type(arms).__name__}.")
     if arms is not None and not arms:
         raise InputError("Expected at least one arm, but got none; pass arms={name: sampler, ...}.")
-    for name, value, least in (("batch_size", batch_size, 1), ("budget", budget, 0), ("seed", seed, 0)):
-        check_count(name, value, least)
-    if burn_in != "auto" and (isinstance(burn_in, bool) or not isinstance(burn_in, int) or burn_in < 0):
-        raise InputError(
-            f"Expected burn_in to be 'auto' or an integer >= 0, but got {burn_in!r}; 'auto' is the default."
-        )
-    if stop not in ("budget", "certified", "likely"):
-        raise InputError(
-            f"Expected stop to be 'budget', 'certified' or 'likely', but got {stop!r}; choose one of these."
-        )
-    if samples not in ("images", "features"):
-        raise InputError(f"Expected samples to be 'images' or 'features', but got {samples!r}; choose one of these.")
-    if not (_is_finite(epsilon) and epsilon >= 0.0):
-        raise InputError(f"Expected a finite epsilon >= 0, but got {epsilon!r}; 0 is the default.")
-    if target is not None and not _is_finite(target):
-        raise InputError(f"Expected target to be a finite score or None, but got {target!r}; choose another value.")
-    if not (_is_finite(refresh) and refresh >= 0.0):
-        raise InputError(f"Expected refresh >= 0, but got {refresh!r}; 0.05 is the default.")
 
 
-def check_count(name: str, value: object, least: int) -> None:
-    """Raise ``InputError`` unless ``value`` is an integer of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
-        raise InputError(f"Expected {name} to be an integer >= {least}, but got {value!r}; choose another value.")
+_CHOICES = {
+    "stop": ("budget", "certified", "likely"),
+    "goal": ("regret", "identify"),
+    "samples": ("images", "features"),
+}
 
 
-def _is_finite(value: object) -> bool:
-    return not isinstance(value, bool) and isinstance(value, numbers.Real) and math.isfinite(value)
+def check_choices(**chosen: object) -> None:
+    """Raise ``InputError`` unless every argument is one of its choices.
+
+    Args:
+        chosen: the arguments by name.
+    """
+    for name, value in chosen.items():
+        *most, last = map(repr, _CHOICES[name])
+        if value not in _CHOICES[name]:
+            raise InputError(
+                f"Expected {name} to be {', '.join(most)} or {last}, but got {value!r}; choose one of these."
+            )
 
 
 def resolve_policy(policy: str | Policy, metric: OptimisticMetric, goal: str, stop: str) -> Policy:
-    """Return the policy object; ``"ucb"`` becomes what suits the metric's bound, the goal and the stop rule."""
-    if stop == "certified" and not certifies(metric):
+    """Return the policy object; ``"ucb"`` becomes what suits the metric, the goal and the stop rule.
+
+    Args:
+        policy: name of a policy, or a policy.
+        metric: the template of the arms' metrics.
+        goal: see :class:`~tm_bandit.ModelSelector`.
+        stop: see :class:`~tm_bandit.ModelSelector`.
+
+    Raises:
+        InputError: if these do not go together.
+    """
+    traits, bound = traits_of(metric), facts_of(metric)["bound"]
+    if stop == "certified" and traits.guarantee == "none":
         raise InputError(
-            f"Expected a bound with a guarantee for stop='certified', but got {getattr(metric, 'bound', None)!r}; "
+            f"Expected a bound with a guarantee for stop='certified', but got {bound!r}; "
             "use bound='witness' or bound='paper'."
         )
-    if goal not in ("regret", "identify"):
-        raise InputError(f"Expected goal to be 'regret' or 'identify', but got {goal!r}; choose one of these.")
-    witness = getattr(metric, "bound", "witness") == "witness"
+    # Bounds that hold at all counts come with standard errors; the others have none.
+    witness = traits.guarantee == "anytime"
     if stop == "likely" and not witness:
         raise InputError(
-            f"Expected bound='witness' for stop='likely', but got {getattr(metric, 'bound', None)!r}, which has no "
+            f"Expected bound='witness' for stop='likely', but got {bound!r}, which has no "
             "standard errors to compare with; use bound='witness'."
         )
     if policy == "ucb" and stop != "budget":
@@ -97,10 +114,10 @@ def resolve_policy(policy: str | Policy, metric: OptimisticMetric, goal: str, st
     # With the bound of another program, "ucb" is that program's algorithm whatever the goal.
     made = TopTwo() if policy == "ucb" and goal == "identify" and witness else make_policy(policy)
     if isinstance(made, (UCB, TopTwo)):
-        made = made.suited(witness=witness, natural_zero=not metric.higher_is_better)
+        made = made.with_index("witness" if witness else "bound")
     if "stderr" in made.needs and not witness:
         raise InputError(
-            f"Expected bound='witness' for {type(made).__name__}, but got {getattr(metric, 'bound', None)!r}, which "
+            f"Expected bound='witness' for {type(made).__name__}, but got {bound!r}, which "
             "has no standard errors: it would choose as greedy does; use bound='witness' or another policy."
         )
     missing = set(made.needs) - set(metric.loss_fields)
@@ -113,12 +130,47 @@ def resolve_policy(policy: str | Policy, metric: OptimisticMetric, goal: str, st
     return made
 
 
-def certifies(metric: OptimisticMetric) -> bool:
-    """Whether the metric's intervals promise anything; those of reproduced programs do not."""
-    return getattr(metric, "bound", "witness") not in _REPRODUCED
+def arm_delta(metric: OptimisticMetric, initial: int, position: int) -> float | None:
+    """Return the share of the failure probability that belongs to one arm, or ``None`` to leave the metric's own.
+
+    Args:
+        metric: the template.
+        initial: number of arms at the start.
+        position: position of this arm in the order of registration, from 1.
+
+    Example:
+        >>> from tm_bandit import OptimisticIS
+        >>> metric = OptimisticIS("none", delta=0.06)
+        >>> [arm_delta(metric, 2, k) for k in (1, 2)] == [0.02, 0.02]
+        True
+        >>> sum(arm_delta(metric, 2, k) for k in range(1, 10000)) < 0.06
+        True
+    """
+    delta = facts_of(metric)["delta"]
+    if delta is None or traits_of(metric).guarantee == "none":
+        return None
+    return float(delta) / (initial + 1) if position <= initial else float(delta) / (position * (position + 1))
 
 
-def arm_metric(metric: OptimisticMetric, delta: float | None, device: str | torch.device | None) -> OptimisticMetric:
+# ---- the one place that looks into metrics which do not speak for themselves yet ----------------------------------
+
+
+def traits_of(metric: Any) -> Traits:
+    """Return what a metric says of itself, or what its bound tells."""
+    if hasattr(metric, "traits"):
+        return cast(Traits, metric.traits)
+    bound = getattr(metric, "bound", "witness")
+    guarantee: Any = "none" if bound in _REPRODUCED else "anytime" if bound == "witness" else "finite"
+    return Traits(bool(metric.higher_is_better), "optimistic", guarantee, "none")
+
+
+def facts_of(metric: Any) -> dict[str, Any]:
+    """Return what results and states say about a metric: its bound, its delta and the width of its rows."""
+    width = getattr(metric, "num_features", getattr(metric, "num_classes", None)) or None
+    return {"bound": getattr(metric, "bound", None), "delta": getattr(metric, "delta", None), "width": width}
+
+
+def fork(metric: Any, delta: float | None, device: str | torch.device | None) -> OptimisticMetric:
     """Return a copy of the metric for one arm: statistics of its own, everything heavy shared.
 
     Args:
@@ -126,6 +178,8 @@ def arm_metric(metric: OptimisticMetric, delta: float | None, device: str | torc
         delta: failure probability of the arm's bounds; ``None`` leaves the template's.
         device: where its statistics live; ``None`` means with the template's.
     """
+    if hasattr(metric, "fork"):
+        return cast(OptimisticMetric, metric.fork(delta, device))
     copy = cast(OptimisticMetric, metric.clone())
     # Every process holds the same rows here; a sync would count each of them once per process.
     copy.sync_on_compute = False
@@ -143,25 +197,3 @@ def arm_metric(metric: OptimisticMetric, delta: float | None, device: str | torc
     if device is not None:
         copy.to(device)
     return copy
-
-
-def arm_delta(metric: OptimisticMetric, initial: int, position: int) -> float | None:
-    """Return the share of the failure probability that belongs to one arm, or ``None`` to leave the metric's own.
-
-    Args:
-        metric: the template.
-        initial: number of arms at the start.
-        position: position of this arm in the order of registration, from 1.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> metric = SimpleNamespace(bound="witness", delta=0.06)
-        >>> [arm_delta(metric, 2, k) for k in (1, 2)] == [0.02, 0.02]
-        True
-        >>> sum(arm_delta(metric, 2, k) for k in range(1, 10000)) < 0.06
-        True
-    """
-    delta = getattr(metric, "delta", None)
-    if delta is None or getattr(metric, "bound", "witness") in _REPRODUCED:
-        return None
-    return float(delta) / (initial + 1) if position <= initial else float(delta) / (position * (position + 1))

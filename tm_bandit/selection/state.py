@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tm_bandit.errors import BrokenStateError, InputError, brief
+from tm_bandit.selection.arm import Roster
 from tm_bandit.selection.history import History
+from tm_bandit.selection.setup import facts_of
 
 if TYPE_CHECKING:
     from tm_bandit.selection.selector import ModelSelector
@@ -16,6 +19,23 @@ STATE_VERSION = 2
 
 #: What loading replaces.
 _PARTS = ("_arms", "_initial", "_history", "_prepared", "_stopped_by", "_verdict", "budget", "policy")
+
+
+def settings_of(selector: ModelSelector) -> dict[str, Any]:
+    """Return how a run is set up, as plain values for its result."""
+    facts = facts_of(selector.metric)
+    return {
+        "policy": selector._policy_name,
+        "algorithm": type(selector.policy).__name__,
+        "goal": selector.goal,
+        "stop": selector.stop,
+        "bound": str(facts["bound"] or ""),
+        "delta": math.nan if facts["delta"] is None else float(facts["delta"]),
+        "batch_size": selector.batch_size,
+        "burn_in": selector.burn_in,
+        "epsilon": selector.epsilon,
+        "target": selector.target,
+    }
 
 
 def state_of(selector: ModelSelector) -> dict[str, Any]:
@@ -57,7 +77,7 @@ def load_state(selector: ModelSelector, state: Mapping[str, Any]) -> None:
 
 
 def _replace(selector: ModelSelector, state: Mapping[str, Any]) -> None:
-    known, selector._arms = selector._arms, {}
+    known, selector._arms = selector._arms, Roster()
     samplers = {name: arm.sampler for name, arm in known.items()}
     selector._initial = int(state["initial"])
     for saved in state["arms"]:
@@ -85,12 +105,12 @@ def _check_kind(selector: ModelSelector, state: Mapping[str, Any]) -> None:
 
 def _kind(selector: ModelSelector) -> dict[str, Any]:
     """Return what must be the same for a state to be loaded."""
-    metric = selector.metric
+    facts = facts_of(selector.metric)
     return {
         "version": STATE_VERSION,
-        "metric": type(metric).__name__,
-        "bound": getattr(metric, "bound", None),
-        "width": getattr(metric, "num_features", getattr(metric, "num_classes", None)) or None,
+        "metric": type(selector.metric).__name__,
+        "bound": facts["bound"],
+        "width": facts["width"],
         "seed": selector.seed,
         "batch_size": selector.batch_size,
         "plan": type(selector.policy).__name__,

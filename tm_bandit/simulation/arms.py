@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from tm_bandit.errors import InputError
+from tm_bandit.execution.local import Sampler
 from tm_bandit.functional.frechet import frechet_distance
 from tm_bandit.functional.inception_score import inception_score
-from tm_bandit.selection.sampling import Sampler
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tm_bandit.errors import InputError
+from tm_bandit.execution.rng import stable_seed
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.policies.base import Policy
 from tm_bandit.selection import ModelSelector, SelectionResult
-from tm_bandit.selection.sampling import stable_seed
 from tm_bandit.simulation.arms import SimulatedArm
 
 

@@ -1,0 +1,71 @@
+"""The optimistic index by hand."""
+
+import math
+
+import pytest
+
+from tests.policies.parts import arm, chosen
+from tm_bandit.errors import InputError
+from tm_bandit.policies import UCB, Thompson, TopTwo
+
+
+def test_the_vacuous_bound_is_the_most_optimistic():
+    assert chosen(UCB(index="bound"), arm("a", optimistic=-math.inf), arm("b", optimistic=-5.0)) == "a"
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.5])
+def test_index_by_hand(factor):
+    # Of the loose witness of a the debiased value says more, of the noisy debiased value of b the witness does.
+    a = arm("a", 100, witness=2.0, stderr=1.0, debiased=4.0, debiased_stderr=0.5)
+    root = math.sqrt(2 * math.log1p(30))
+    index_a = 4.0 - (0.3 * factor * root + 0.15) * 0.5
+    index_b = 3.4 - (0.3 * factor * root + 0.3) * 0.5
+    for shift, expected in ((index_a - index_b - 1e-9, "b"), (index_a - index_b + 1e-9, "a")):
+        # A shift of both numbers of b moves its index by just as much.
+        moved = arm("b", 50, witness=3.4 + shift, stderr=0.5, debiased=3.5 + shift, debiased_stderr=6.0)
+        assert chosen(UCB(exploration=factor), a, moved) == expected
+
+
+def test_without_a_debiased_value_the_witness_is_all_there_is():
+    a, b = arm("a", 100, witness=2.0, stderr=0.0), arm("b", 100, witness=2.1, stderr=0.0)
+    assert chosen(UCB(), b, a) == "a"
+
+
+def test_a_larger_exploration_factor_explores_more():
+    leader, rival = arm("leader", 1000, witness=2.0, stderr=0.01), arm("rival", 200, witness=2.8, stderr=0.6)
+    assert chosen(UCB(), leader, rival) == "leader"
+    assert chosen(UCB(exploration=2.0), leader, rival) == "rival"
+
+
+def test_samples_under_way_narrow_the_width():
+    a, b = (arm(name, 50, witness=1.0, stderr=0.5, debiased=1.2, debiased_stderr=0.5) for name in "ab")
+    assert chosen(UCB(), a, b) == "a"
+    assert chosen(UCB(), a, b, pending={"a": 5}) == "b"
+    assert chosen(UCB(), a, b, pending={"a": 10, "b": 5}) == "b"
+    root = math.sqrt(2 * math.log1p(20))
+    index = 1.2 - (0.3 * root + 15 / 200) * 0.5 * math.sqrt(50 / 200)
+    for value, expected in ((index - 1e-9, "c"), (index + 1e-9, "a")):
+        exact = arm("c", 50, witness=value, stderr=0.0, debiased=value, debiased_stderr=0.0)
+        assert chosen(UCB(), a, exact, pending={"a": 150}) == expected
+
+
+def test_what_is_left_open_is_filled_in():
+    assert UCB(exploration=2.0).with_index("witness").exploration == 2.0
+    assert UCB(index="bound").with_index("witness").index == "bound"
+    assert TopTwo(UCB(exploration=3.0)).with_index("witness").challenger.exploration == 3.0
+
+
+def test_policies_of_a_user_stay_what_they_are():
+    class Mine(UCB):
+        pass
+
+    class Finder(TopTwo):
+        pass
+
+    mine = Mine()
+    assert type(mine.with_index("witness")) is Mine
+    assert type(Finder(mine).with_index("bound")) is Finder
+    assert type(Finder(mine).with_index("bound").challenger) is Mine
+    assert mine.index is None
+    with pytest.raises(InputError, match="UCB policy, but got Thompson"):
+        TopTwo(Thompson())

@@ -1,0 +1,29 @@
+"""A pull as a value: it can be sent to a worker, repeated and written down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Pull:
+    """One batch that is to be drawn from one arm.
+
+    Args:
+        arm: name of the arm.
+        draw: which of the arm's batches this is, counted from zero.
+        size: samples to draw.
+        seed: seed of the samples.
+        conditions: what the samples are to be conditioned on, one entry per sample; empty without conditions.
+
+    Example:
+        >>> Pull("ema", draw=3, size=5, seed=17)
+        Pull(arm='ema', draw=3, size=5, seed=17, conditions=())
+    """
+
+    arm: str
+    draw: int
+    size: int
+    seed: int
+    conditions: tuple[Any, ...] = ()
