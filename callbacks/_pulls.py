@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,15 +15,15 @@ from tm_bandit.callbacks._distributed import Ranks, Share
 from tm_bandit.callbacks._sampling import RowSampler
 from tm_bandit.callbacks._store import ArmStore
 from tm_bandit.callbacks._weights import BorrowedModule, Fitted
+from tm_bandit.errors import InputError
+from tm_bandit.execution.rng import chunk_seed
+from tm_bandit.pull import Pull
 from tm_bandit.selection.selector import ModelSelector
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
 
     from tm_bandit.callbacks._report import Advance
-
-#: A pull: the name of the arm and the seeds of all chunks.
-Order = tuple[str, list[int]]
 
 
 @dataclass
@@ -92,45 +93,43 @@ class PullLoop:
             for name in selector.arms:
                 selector.release_arm(name)
         outcome = Outcome()
-        while (order := self.ranks.tell(self._next(selector))) is not None:
-            name, seeds = order
-            rows, reason = self._draw(trainer, borrowed, self.arms[name], seeds)
+        while (pull := self.ranks.tell(self._next(selector))) is not None:
+            rows, reason = self._draw(trainer, borrowed, pull)
             if reason is not None:
-                outcome.failed[name] = reason
+                outcome.failed[pull.arm] = reason
             elif rows is not None and selector is not None:
                 try:
-                    selector.observe(name, rows)
+                    selector.tell(pull, rows)
                 except Exception as error:  # bad rows, or algebra that fails on them: others wait for an order
-                    outcome.unusable[name] = f"{type(error).__name__}: {error}"
-            if name in outcome.reasons:
+                    outcome.unusable[pull.arm] = f"{type(error).__name__}: {error}"
+            if pull.arm in outcome.reasons:
                 if selector is not None:
-                    selector.hold_arm(name)
+                    with suppress(InputError):  # algebra may fail when the rows are already counted
+                        selector.give_back(pull)
+                    selector.hold_arm(pull.arm)
                 continue
-            outcome.samples += batch
-            advance(batch)
+            outcome.samples += pull.size
+            advance(pull.size)
         return outcome
 
-    def _next(self, selector: ModelSelector | None) -> Order | None:
+    def _next(self, selector: ModelSelector | None) -> Pull | None:
         if selector is None or not selector.arms:
             return None
-        name = selector.select()
-        if name is None:
-            return None
-        chunks = range(self.share.calls * self.ranks.world_size)
-        return name, [selector.seed_for(name, selector.draws(name), chunk) for chunk in chunks]
+        return next(iter(selector.ask()), None)
 
     def _draw(
-        self, trainer: Trainer, borrowed: BorrowedModule[LightningModule], arm: Arm, seeds: list[int]
+        self, trainer: Trainer, borrowed: BorrowedModule[LightningModule], pull: Pull
     ) -> tuple[Tensor | None, str | None]:
         """Return the rows of the pull, or the reason why there are none; the same on all ranks."""
+        arm = self.arms[pull.arm]
         rows: Tensor | None = None
         failure: Exception | None = None
         try:
             # Put in anew for every pull: what a sampler changes in the module must not reach the next pull, which may
             # be drawn by another number of ranks, or after an interruption.
             borrowed.put(self._weights(borrowed, arm.weights))
-            chunks = self.share.chunks(self.ranks.rank)
-            parts = [self.rows.rows(trainer, borrowed.module, arm.variant, seeds[chunk]) for chunk in chunks]
+            seeds = [chunk_seed(pull.seed, chunk) for chunk in self.share.chunks(self.ranks.rank)]
+            parts = [self.rows.rows(trainer, borrowed.module, arm.variant, seed) for seed in seeds]
             rows = torch.cat(parts)
         except Exception as error:  # whatever a sampler raises: training goes on without this arm
             failure = error

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tm_bandit.errors import BanditError, InputError, NotReadyError, WeightsError
-from tm_bandit.execution.local import Sampler, draw_seeded
+from tm_bandit.execution.local import Sampler, draw_rows
 from tm_bandit.execution.rng import seed_all
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.selection.checkpoints import SamplerLike, bind_sampler
@@ -83,18 +83,14 @@ class RowSampler:
             seed: seed of the chunk.
 
         Raises:
-            ArmError: if the sampler fails or returns something else than ``chunk_size`` samples.
-            InputError: if the metric cannot turn them into rows.
+            ArmError: if the sampler fails, or does not return ``chunk_size`` samples that the metric can take.
         """
         if variant not in self._bound:
             # A plain call from a hook is not under the Trainer's precision: mixed would be ignored, true would fail.
             context = trainer.precision_plugin.val_step_context
             self._bound[variant] = bind_sampler(module, self.sampler, self.variants[variant], context)
         seed_all(seed)
-        samples = draw_seeded(self._bound[variant], self.chunk_size, seed, module.device, with_generator=True)
-        if samples.is_floating_point() and samples.element_size() < 4:
-            samples = samples.float()  # feature networks are float32, whatever precision the training has
-        return self.metric.extract(samples)
+        return draw_rows(self._bound[variant], self.chunk_size, seed, self.metric)
 
 
 def _text(error: Exception) -> str:

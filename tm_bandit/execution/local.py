@@ -51,9 +51,36 @@ def carry_out(
     if with_generator is None:
         with_generator = takes_generator(sampler)
     with preserved_rng(pull.seed):
-        batch = draw_seeded(sampler, pull.size, pull.seed, metric.device, with_generator)
+        return draw_rows(sampler, pull.size, pull.seed, metric, samples=samples, with_generator=with_generator)
+
+
+def draw_rows(
+    sampler: Sampler,
+    num_samples: int,
+    seed: int,
+    metric: OptimisticMetric,
+    *,
+    samples: Literal["images", "features"] = "images",
+    with_generator: bool = True,
+) -> Tensor:
+    """Return the rows of a seeded batch; the caller seeds the global random states and puts them back.
+
+    Args:
+        sampler: draws the batch.
+        num_samples: samples to draw.
+        seed: seed of the generator.
+        metric: turns samples into rows.
+        samples: ``"features"`` if the sampler returns rows already.
+        with_generator: whether ``sampler`` takes a generator.
+
+    Raises:
+        ArmError: see :func:`carry_out`, also for the other errors.
+    """
+    batch = draw_seeded(sampler, num_samples, seed, metric.device, with_generator)
     if samples == "features":
         return batch
+    if batch.is_floating_point() and batch.element_size() < 4:
+        batch = batch.float()  # feature networks are float32, whatever precision the sampler has
     try:
         with torch.no_grad():
             return metric.extract(batch.to(metric.device))

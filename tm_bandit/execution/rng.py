@@ -27,6 +27,16 @@ def stable_seed(*parts: object) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
+def chunk_seed(seed: int, chunk: int) -> int:
+    """Return the seed of one part of a pull that several calls of the sampler, or several processes, share.
+
+    Args:
+        seed: seed of the pull, which is that of its first part.
+        chunk: index of the part.
+    """
+    return stable_seed(seed, chunk) if chunk else seed
+
+
 def seed_all(seed: int) -> None:
     """Seed the random states of torch, numpy and Python.
 
