@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install test lint types demo bench bench-full docs clean
+.PHONY: install test test-faults lint types demo bench bench-full docs clean
 
 install: $(STAMP)
 
@@ -24,6 +24,10 @@ types: install
 # The tests run in two processes, each with one thread: on two cores that is faster than one process with two threads.
 test: lint types
 	OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest -n 2 --dist=worksteal --cov --cov-report=term
+
+# Trainings are killed at all moments of the campaign, not at a few; it takes minutes and writes tests/faults/results.md.
+test-faults: install
+	TM_BANDIT_FAULTS=all OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest -n 0 tests/faults
 
 demo: install
 	$(BIN)/python -m tm_bandit demo
