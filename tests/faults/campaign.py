@@ -56,8 +56,11 @@ class Row:
 
 def run_folders(folder: Path) -> dict[str, Path]:
     """Return the folders of arms by the run that they belong to."""
-    folders = [path.parent for path in (folder / "arms").rglob("run.json")]
-    return {json.loads((path / "run.json").read_text())["run"]: path for path in folders}
+    found = {}
+    for path in (folder / "arms").rglob("run.json"):
+        with contextlib.suppress(ValueError):  # killed while it wrote this: the folder is nobody's
+            found[json.loads(path.read_text())["run"]] = path.parent
+    return found
 
 
 def bandit_state(checkpoint: dict) -> dict:
@@ -106,8 +109,9 @@ def deviations(whole: dict, resumed: dict, variant: str) -> list[str]:
     found = []
     if not resumed["files"].get(resumed["best"]):
         found.append(f"the file of the best arm, {resumed['best']}, is missing")
+    # Nothing hidden may stay, whatever the undisturbed training left.
+    found += [f"left over: {name}" for name in hidden(resumed)]
     if variant == "memory":
-        found += [f"left over: {name}" for name in resumed["files"] if name.startswith(".")]
         return found
     if resumed["files"].get(resumed["best"]) != whole["files"][whole["best"]]:
         found.append("the best model has other weights")
@@ -115,11 +119,16 @@ def deviations(whole: dict, resumed: dict, variant: str) -> list[str]:
         for name, value in whole[group].items():
             if resumed[group][name] != value:
                 found.append(f"{name} differs{_how(value, resumed[group][name]) if group == 'fields' else ''}")
-    mine, theirs = resumed["files"], whole["files"]
+    mine, theirs = ({n: tag for n, tag in side["files"].items() if n not in hidden(side)} for side in (resumed, whole))
     found += [f"missing: {name}" for name in theirs.keys() - mine.keys()]
     found += [f"left over: {name}" for name in mine.keys() - theirs.keys()]
     found += [f"other weights: {name}" for name in mine.keys() & theirs.keys() if mine[name] != theirs[name]]
     return found
+
+
+def hidden(outcome: dict) -> list[str]:
+    """Return the files that were under way, or temporary, and were never cleaned up."""
+    return [name for name in outcome["files"] if name.startswith(".")]
 
 
 def _how(one: str, two: str) -> str:
@@ -219,7 +228,8 @@ def end_group(group: subprocess.Popen) -> None:
 
 def notes(folder: Path, rank: int = 0) -> list[list[str]]:
     """Return what the watch of a training noted: kind, phase and text of each event."""
-    return [line.split("\t") for line in Path(f"{folder}.rank{rank}.log").read_text().splitlines()]
+    log = Path(f"{folder}.rank{rank}.log")
+    return [line.split("\t") for line in log.read_text().splitlines()] if log.exists() else []
 
 
 class Campaign:
@@ -234,6 +244,7 @@ class Campaign:
         self.root = root
         self.run = run
         self.rows: list[Row] = []
+        self.undisturbed_rows: list[Row] = []
         self.whole: dict[str, dict] = {}
         self.events: dict[str, list[list[str]]] = {}
         self.seconds: dict[str, float] = {}
@@ -246,6 +257,8 @@ class Campaign:
             assert code == 0, Path(f"{folder}.out").read_text()[-3000:]
             self.seconds[variant] = time.monotonic() - begin
             self.whole[variant], self.events[variant] = outcome(folder), notes(folder)
+            left = [f"left over: {name}" for name in hidden(self.whole[variant])]
+            self.undisturbed_rows.append(Row(variant, "never", "", anew=False, deviations=left))
         return self.events[variant]
 
     def operations(self, variant: str, phase: str = "", text: str = "") -> list[int]:
@@ -259,7 +272,7 @@ class Campaign:
         Args:
             variant: which of the trainings.
             moments: when each of the processes kills itself.
-            seconds: when the first one is killed from here, if it does not do so itself.
+            seconds: when the process is killed from here, if there are no moments.
         """
         self.undisturbed(variant)
         folder = self.root / f"{variant}-{len(self.rows)}"
@@ -267,6 +280,10 @@ class Campaign:
         for moment in moments or ("never",):
             rank = int(moment.partition("@")[2] or 0)
             code = self.run(folder, variant, moment, seconds)
+            while code == 0 and seconds is not None:
+                # It came to its end before its time, being faster than the undisturbed one.
+                seconds, folder = seconds / 2, folder.with_name(f"{folder.name}-again")
+                code = self.run(folder, variant, moment, seconds)
             events = notes(folder, rank)
             # Rank 0 ends with an error of its own if rank 1 was killed, whose log ends where it was.
             killed = code == -signal.SIGKILL if rank == 0 else code != 0 and _is_over(moment, events)
@@ -322,13 +339,21 @@ def spread(items: list[int], count: int) -> Iterator[int]:
 def alone(campaign: Campaign, everything: bool) -> None:
     """Kill one process: before each operation of a validation, before a spread of the others, and at random."""
     dice = random.Random(17)
-    share = 1.0 if everything else 0.15
+    share = 1.0 if everything else 0.1
     for variant in ("after", "before"):
         middle = campaign.operations(variant, "step 24")
         for number in middle if everything else spread(middle, 3):
             campaign.kill(variant, f"op:{number}")
-    for variant, count in (("after", 8), ("before", 8), ("averaged", 10), ("memory", 6)):
-        for number in spread(campaign.operations(variant), max(1, round(share * count))):
+    for variant in ("after", "before", "averaged") if everything else ("after",):
+        # When there is nothing left to train, Lightning skips more than the training.
+        for number in spread(campaign.operations(variant, "end"), 3 if everything else 1):
+            campaign.kill(variant, f"op:{number}")
+    result = campaign.operations("before", "step 40", "rename arms/.selection")[0]
+    campaign.kill("before", f"op:{result}")
+    if everything:
+        campaign.kill("after", f"op:{campaign.operations('after', 'start', 'remove arms/.run')[0]}")
+    for variant, count in (("after", 6), ("before", 6), ("averaged", 10), ("memory", 6)):
+        for number in spread(campaign.operations(variant), round(share * count)):
             campaign.kill(variant, f"op:{number}")
     for variant in VARIANTS if everything else ("before",):
         campaign.kill(variant, f"call:{dice.randint(2, 61)}")
@@ -362,7 +387,8 @@ def main(kind: str, size: str, root: Path) -> None:
             ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     campaign = Campaign(root, fork if kind == "alone" else launch)
     (alone if kind == "alone" else ddp)(campaign, size == "all")
-    (root / "rows.json").write_text(json.dumps([asdict(row) for row in campaign.rows]))
+    rows = {"undisturbed": campaign.undisturbed_rows, "killed": campaign.rows}
+    (root / "rows.json").write_text(json.dumps({kind: [asdict(row) for row in rows[kind]] for kind in rows}))
 
 
 if __name__ == "__main__":
