@@ -52,6 +52,7 @@ def compare(old_file: Path, new_file: Path) -> str:
         lines.append(f"| {name} | {count} | {before:.3g} | {after:.3g} | {after / before:.2f} |")
     table = [ratio for name, ratio in ratios.items() if name not in BLIND]
     mean = math.exp(statistics.fmean(map(math.log, table)))
+    worse = ", ".join(f"{name} ({ratio:.2f})" for name, ratio in ratios.items() if ratio > 1.5) or "none"
     return "\n".join(
         [
             "# The default policy with two constants",
@@ -65,6 +66,7 @@ def compare(old_file: Path, new_file: Path) -> str:
             "",
             f"Geometric mean of the ratios: **{mean:.2f}**, without the two blind spots, which are no rows of the "
             "regret table.",
+            f"Worse by more than half: {worse}.",
         ]
     )
 

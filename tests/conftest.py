@@ -10,11 +10,15 @@ from tests._ddp import RankPool
 #: Files whose tests train, start processes, build or measure: `make test-fast` leaves them out.
 SLOW = frozenset(
     {
+        "callbacks/test_burn_in.py",
         "callbacks/test_cost.py",
         "callbacks/test_ddp.py",
         "callbacks/test_end_to_end.py",
         "callbacks/test_fit.py",
+        "callbacks/test_from_checkpoints.py",
         "callbacks/test_modes.py",
+        "callbacks/test_reference.py",
+        "callbacks/test_report.py",
         "callbacks/test_resume.py",
         "callbacks/test_undisturbed.py",
         "cli/test_main.py",
