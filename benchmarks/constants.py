@@ -22,15 +22,20 @@ FIRST_SEED, TRIALS, PULLS = 91_000, 6, 1000
 
 
 def measure(file: Path, trials: int, pulls: int) -> None:
-    """Run the trials and write the average regrets, trial by trial, so that a run can be cut short."""
+    """Run the trials and write the average regrets one by one; a run that was cut short goes on where it was."""
     torch.set_num_threads(1)
     plan = replace(
         SHORT, pulls=pulls, large_pulls=pulls, refresh=0.05, large_refresh=0.1, contestants=("default",),
         first_seed=FIRST_SEED,
     )  # fmt: skip
-    regrets: dict[str, list[float]] = {}
+    known = json.loads(file.read_text()) if file.is_file() else {"pulls": pulls, "regrets": {}}
+    if known["pulls"] != pulls:
+        raise SystemExit(f"{file} is of a run with {known['pulls']} pulls, not {pulls}")
+    regrets: dict[str, list[float]] = known["regrets"]
     for trial in range(trials):
         for name in SCENARIOS:
+            if len(regrets.get(name, [])) > trial:
+                continue
             found = regret_task(name, trial, plan)
             if found is not None:
                 regrets.setdefault(name, []).append(found["contestants"]["default"]["regret"][-1])
