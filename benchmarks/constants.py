@@ -22,15 +22,20 @@ FIRST_SEED, TRIALS, PULLS = 91_000, 6, 1000
 
 
 def measure(file: Path, trials: int, pulls: int) -> None:
-    """Run the trials and write the average regrets, trial by trial, so that a run can be cut short."""
+    """Run the trials and write the average regrets one by one; a run that was cut short goes on where it was."""
     torch.set_num_threads(1)
     plan = replace(
         SHORT, pulls=pulls, large_pulls=pulls, refresh=0.05, large_refresh=0.1, contestants=("default",),
         first_seed=FIRST_SEED,
     )  # fmt: skip
-    regrets: dict[str, list[float]] = {}
+    known = json.loads(file.read_text()) if file.is_file() else {"pulls": pulls, "regrets": {}}
+    if known["pulls"] != pulls:
+        raise SystemExit(f"{file} is of a run with {known['pulls']} pulls, not {pulls}")
+    regrets: dict[str, list[float]] = known["regrets"]
     for trial in range(trials):
         for name in SCENARIOS:
+            if len(regrets.get(name, [])) > trial:
+                continue
             found = regret_task(name, trial, plan)
             if found is not None:
                 regrets.setdefault(name, []).append(found["contestants"]["default"]["regret"][-1])
@@ -52,6 +57,7 @@ def compare(old_file: Path, new_file: Path) -> str:
         lines.append(f"| {name} | {count} | {before:.3g} | {after:.3g} | {after / before:.2f} |")
     table = [ratio for name, ratio in ratios.items() if name not in BLIND]
     mean = math.exp(statistics.fmean(map(math.log, table)))
+    worse = ", ".join(f"{name} ({ratio:.2f})" for name, ratio in ratios.items() if ratio > 1.5) or "none"
     return "\n".join(
         [
             "# The default policy with two constants",
@@ -65,6 +71,7 @@ def compare(old_file: Path, new_file: Path) -> str:
             "",
             f"Geometric mean of the ratios: **{mean:.2f}**, without the two blind spots, which are no rows of the "
             "regret table.",
+            f"Worse by more than half: {worse}.",
         ]
     )
 

@@ -1,10 +1,50 @@
-"""Fixtures that tests of several parts share."""
+"""Fixtures that tests of several parts share, and which tests are slow."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests._ddp import RankPool
+
+#: Files whose tests train, start processes, build or measure: `make test-fast` leaves them out.
+SLOW = frozenset(
+    {
+        "callbacks/test_burn_in.py",
+        "callbacks/test_cost.py",
+        "callbacks/test_ddp.py",
+        "callbacks/test_end_to_end.py",
+        "callbacks/test_fit.py",
+        "callbacks/test_from_checkpoints.py",
+        "callbacks/test_modes.py",
+        "callbacks/test_reference.py",
+        "callbacks/test_report.py",
+        "callbacks/test_resume.py",
+        "callbacks/test_undisturbed.py",
+        "cli/test_main.py",
+        "extractors/test_inception_network.py",
+        "extractors/test_real_network.py",
+        "functional/test_witness_coverage.py",
+        "metrics/test_fid_ddp.py",
+        "metrics/test_inception_ddp.py",
+        "selection/test_golden.py",
+        "selection/test_real_metrics.py",
+        "simulation/test_selection_benchmark.py",
+        "test_demo.py",
+        "test_docs.py",
+        "test_examples.py",
+        "test_packaging.py",
+        "test_readme.py",
+    }
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of slow files; a slow test elsewhere has the marker itself."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here) and item.path.relative_to(here).as_posix() in SLOW:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ def run(samplers, **kwargs):
 
 
 def judged(arms, *, drawn_since=None, traces=None, **kwargs):
-    return judge(Board(arms, traces=traces), drawn_since=drawn_since or {}, **kwargs)
+    return judge(Board(arms, traces=traces or {}), drawn_since=drawn_since or {}, **kwargs)
 
 
 def recommended(arms, drawn_since, traces):
