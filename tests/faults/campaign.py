@@ -339,10 +339,9 @@ def spread(items: list[int], count: int) -> Iterator[int]:
 def alone(campaign: Campaign, everything: bool) -> None:
     """Kill one process: before each operation of a validation, before a spread of the others, and at random."""
     dice = random.Random(17)
-    share = 1.0 if everything else 0.1
     for variant in ("after", "before"):
         middle = campaign.operations(variant, "step 24")
-        for number in middle if everything else spread(middle, 3):
+        for number in middle if everything else spread(middle, 4):
             campaign.kill(variant, f"op:{number}")
     for variant in ("after", "before", "averaged") if everything else ("after",):
         # When there is nothing left to train, Lightning skips more than the training.
@@ -352,8 +351,9 @@ def alone(campaign: Campaign, everything: bool) -> None:
     campaign.kill("before", f"op:{result}")
     if everything:
         campaign.kill("after", f"op:{campaign.operations('after', 'start', 'remove arms/.run')[0]}")
-    for variant, count in (("after", 6), ("before", 6), ("averaged", 10), ("memory", 6)):
-        for number in spread(campaign.operations(variant), round(share * count)):
+    counts = {"after": 6, "before": 6, "averaged": 10, "memory": 6} if everything else {"averaged": 1, "memory": 1}
+    for variant, count in counts.items():
+        for number in spread(campaign.operations(variant), count):
             campaign.kill(variant, f"op:{number}")
     for variant in VARIANTS if everything else ("before",):
         campaign.kill(variant, f"call:{dice.randint(2, 61)}")
