@@ -4,8 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install test test-fast lint types demo bench bench-full docs clean
-.PHONY: install test test-faults lint types demo bench bench-full docs clean
+.PHONY: install test test-fast test-faults lint types demo bench bench-full docs clean
 
 install: $(STAMP)
 
@@ -29,6 +28,7 @@ test: lint types
 # Everything but the tests that are marked slow: for the minutes between two changes.
 test-fast: install
 	OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest -n 2 --dist=worksteal -m "not slow"
+
 # Trainings are killed at all moments of the campaign, not at a few; it takes minutes and writes tests/faults/results.md.
 test-faults: install
 	TM_BANDIT_FAULTS=all OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest -n 0 tests/faults

@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,14 +67,16 @@ class RunFolder:
         except InputError:
             return False
 
-    def delete(self, name: str) -> None:
-        """Delete a file of the run, if it is there.
+    def delete(self, name: str) -> bool:
+        """Delete a file of the run, and return whether it is gone.
 
         Args:
             name: its bare name.
         """
         if self.has(name):
-            self.path(name).unlink(missing_ok=True)
+            with suppress(OSError):  # some systems refuse while the file is open somewhere
+                self.path(name).unlink(missing_ok=True)
+        return not self.has(name)
 
     def names(self, pattern: str) -> list[str]:
         """Return the names of the plain files that match a pattern.
@@ -112,11 +115,28 @@ def default_root(trainer: Trainer, key: str) -> Path:
         key: name of the callback.
     """
     if not trainer.loggers:
-        return Path(trainer.default_root_dir).expanduser().absolute() / key
+        return home(trainer) / key
     logger = trainer.loggers[0]
-    base = logger.save_dir if logger.save_dir is not None else trainer.default_root_dir
     version = logger.version if isinstance(logger.version, str) else f"version_{logger.version}"
-    return Path(base).expanduser().absolute() / str(logger.name) / version / key
+    return home(trainer) / str(logger.name) / version / key
+
+
+def home(trainer: Trainer) -> Path:
+    """Return the folder that all runs of this Trainer's settings share.
+
+    Args:
+        trainer: the running Trainer.
+
+    Raises:
+        InputError: if it is no folder of a mounted file system.
+    """
+    save_dir = trainer.loggers[0].save_dir if trainer.loggers else None
+    base = str(trainer.default_root_dir if save_dir is None else save_dir)
+    if "://" in base:
+        raise InputError(
+            f"Expected a folder on a mounted file system for the arms, but the logger writes to {base}; give dirpath=."
+        )
+    return Path(base).expanduser().absolute()
 
 
 def owner(folder: Path) -> str | None:
@@ -165,6 +185,7 @@ def claim(root: Path, run: str) -> Path:
                 continue
             _try_out(folder)
             _mark(folder, run)
+            RunFolder(folder, run).sweep()
         except FileExistsError:
             if folder.is_dir():
                 continue  # another run was faster
@@ -212,7 +233,7 @@ def disown(folder: Path, run: str) -> None:
         (folder / OWNER).unlink()
 
 
-def find(root: Path, run: str, hint: str, checkpoint: str | os.PathLike[str] | None, in_place: bool) -> Path | None:
+def find(root: Path, run: str, hint: str, checkpoint: str | os.PathLike[str] | None, trusted: bool) -> Path | None:
     """Return the folder of a run that is resumed, or ``None``.
 
     It is the folder that is asked for, if that is the run's. Else it is looked for beside the checkpoint that is
@@ -223,7 +244,8 @@ def find(root: Path, run: str, hint: str, checkpoint: str | os.PathLike[str] | N
         run: identity of the run.
         hint: where the folder was when the checkpoint was written.
         checkpoint: the checkpoint that is resumed.
-        in_place: whether that checkpoint is where it was written. A copy has no right to the place in ``hint``.
+        trusted: whether the place in ``hint`` is the run's by what the user says now: the checkpoint is where it was
+            written, or the place is where this Trainer's runs go. A copy elsewhere has no right to it.
     """
     for folder in (root, *sorted(root.glob("v[0-9]*"))):
         if owner(folder) == run:
@@ -234,7 +256,7 @@ def find(root: Path, run: str, hint: str, checkpoint: str | os.PathLike[str] | N
     for ancestor in Path(checkpoint).absolute().parents:
         for length in range(1, len(before.parts)):
             folder = ancestor.joinpath(*before.parts[-length:])
-            mine = in_place or folder != before or ancestor == before.parent
+            mine = trusted or folder != before or ancestor == before.parent
             if mine and ".." not in before.parts and owner(folder) == run:
                 return folder
     return None

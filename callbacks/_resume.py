@@ -27,7 +27,7 @@ class ResumePoint:
         state: what the callback had put there.
         step: its ``global_step``.
         path: its file.
-        in_place: whether the file is where it was written.
+        in_place: whether the file is where a checkpoint callback writes.
     """
 
     state: dict[str, Any]
@@ -43,7 +43,7 @@ class Resumed:
     Args:
         state: the metadata of the validation that it goes on from.
         lineage: the validations that led to it, and itself.
-        cut_off: whether the checkpoint's own weights were being validated when the process was killed.
+        cut_off: whether the checkpoint's own weights were being validated, or about to be, when the process was killed.
     """
 
     state: dict[str, Any]
@@ -91,6 +91,8 @@ def _from_version_1(saved: Mapping[str, Any]) -> dict[str, Any]:
         "arms": list(saved["arms"]),
         "known": list(saved["known"]),
         "failures": {},
+        "born": {},
+        "admitted": {},
         "reference": "unknown" if saved["reference"] else "",
     }
     check_state(state)
@@ -109,61 +111,59 @@ def take_up(store: ArmStore, selector: ModelSelector, point: ResumePoint, live: 
     """
     folder, saved = store.folder, point.state
     sidecars = read_sidecars(folder)
+    folder.sweep()
+    wanted = [filed for sidecar in sidecars if sidecar.lineage for filed in sidecar.state["files"].values()]
+    cut_off = store.promote({filed["tag"]: filed["file"] for filed in wanted if filed["file"]})
+    resumed = None
     if saved["reference"] in ("", "unknown", reference):
-        resumed = _load(sidecars, selector, saved, (point.step, live), folder)
+        resumed = _load(sidecars, store, selector, saved, (point.step, live))
     else:
         rank_zero_warn(f"The reference is not the one before: all arms in {folder.root} are sampled anew.")
+    if resumed is None:
+        _recover(store, saved)
         resumed = Resumed(saved, (saved["validation"],) if saved["validation"] else ())
     state = resumed.state
-    folder.sweep()
-    cut_off = store.promote(
-        {filed["tag"]: filed["file"] for sidecar in sidecars if sidecar.lineage for filed in _files(sidecar)}
-    )
+    missed = live in cut_off or bool(saved.get("due", False))
+    return Resumed(state, resumed.lineage, cut_off=missed and state["step"] != point.step)
+
+
+def _recover(store: ArmStore, state: Mapping[str, Any]) -> None:
     if state["validation"]:
-        store.recover(state["files"], state["dropped"])
+        store.recover(state["files"], state["born"], state["dropped"])
     else:
         store.adopt_untagged({name: filed["file"] for name, filed in state["files"].items()})
-    return Resumed(state, resumed.lineage, cut_off=live in cut_off and state["step"] != point.step)
-
-
-def _files(sidecar: Sidecar) -> list[dict[str, str]]:
-    return [filed for filed in sidecar.state["files"].values() if filed["file"]]
 
 
 def _load(
-    sidecars: list[Sidecar],
-    selector: ModelSelector,
-    saved: dict[str, Any],
-    live: tuple[int, str],
-    folder: RunFolder,
-) -> Resumed:
+    sidecars: list[Sidecar], store: ArmStore, selector: ModelSelector, saved: dict[str, Any], live: tuple[int, str]
+) -> Resumed | None:
     """Give the selector the statistics of the right validation, and return where to go on."""
-    left = list(sidecars)
-    before: tuple[str, ...] = (saved["validation"],) if saved["validation"] else ()
+    folder, left = store.folder, list(sidecars)
     while (found := choose(left, saved, live)) is not None:
         sidecar, relation = found
         left.remove(sidecar)
         state = sidecar.state if relation == "next" else saved
         known = _same_weights(sidecar, saved) if relation == "alike" else set(state["known"])
         try:
-            selector.load_state_dict(restrict(sidecar.statistics(), known))
+            statistics = sidecar.statistics()
+            dropped = {arm["name"] for arm in statistics["arms"] if arm["retired"] is not None}
+            _recover(store, state)
+            arms = [Arm(**values) for values in state["arms"]]
+            # Arms that this checkpoint has, and that were dropped later on, come back if their files are still there.
+            back = [arm.name for arm in arms if arm.name in dropped and arm.weights in store.files]
+            selector.load_state_dict(restrict(statistics, known - set(back)))
         except InputError as error:
             if not isinstance(error, BrokenStateError):
                 raise  # of another kind of run: a setting has changed
             rank_zero_warn(f"The statistics in {folder.root / sidecar.name} cannot be used ({error}).")
             continue
-        except (LookupError, TypeError, ValueError, RuntimeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             rank_zero_warn(f"The statistics in {folder.root / sidecar.name} cannot be used ({error!r}).")
             continue
-        loaded = {*selector.arms, *selector.retired}
-        anew = [name for name in (Arm(**values).name for values in state["arms"]) if name not in loaded]
-        if anew:
-            rank_zero_warn(
-                f"The statistics in {folder.root} do not belong to the weights of {', '.join(anew)} in this "
-                "checkpoint; these arms are sampled anew."
-            )
+        _say_what_is_lost(folder, arms, back, selector)
         if relation == "next":
             return Resumed(state, sidecar.lineage)
+        before: tuple[str, ...] = (saved["validation"],) if saved["validation"] else ()
         if before and relation == "same":
             before = sidecar.lineage[: sidecar.lineage.index(before[0]) + 1]
         return Resumed(saved, before)
@@ -171,7 +171,23 @@ def _load(
         rank_zero_warn(
             f"The statistics of the arms are missing in {folder.root}; the arms are kept and are sampled anew."
         )
-    return Resumed(saved, before)
+    return None
+
+
+def _say_what_is_lost(folder: RunFolder, arms: list[Arm], back: list[str], selector: ModelSelector) -> None:
+    gone = [arm.name for arm in arms if arm.name in selector.retired]
+    if gone:
+        rank_zero_warn(
+            f"The training that is resumed has gone on from this checkpoint before, and has dropped {', '.join(gone)} "
+            f"since; their files in {folder.root} are gone."
+        )
+    anew = [arm.name for arm in arms if arm.name not in selector.arms and arm.name not in selector.retired]
+    others = [name for name in anew if name not in back]
+    if others:
+        rank_zero_warn(
+            f"The statistics in {folder.root} do not belong to the weights of {', '.join(others)} in this checkpoint; "
+            "these arms are sampled anew."
+        )
 
 
 def _same_weights(sidecar: Sidecar, saved: Mapping[str, Any]) -> set[str]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,8 +13,10 @@ from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from tm_bandit._weights_file import content_tag
 from tm_bandit.callbacks import _report
 from tm_bandit.callbacks._arms import Arm, losers, surplus
+from tm_bandit.callbacks._books import Books
 from tm_bandit.callbacks._distributed import Ranks, check_shared
-from tm_bandit.callbacks._folder import RunFolder, claim, default_root, disown, find
+from tm_bandit.callbacks._folder import disown
+from tm_bandit.callbacks._opening import is_dev_run, is_validation_next, open_folder, warn_of_idle_ranks
 from tm_bandit.callbacks._pulls import Outcome, PullLoop
 from tm_bandit.callbacks._reference import (
     REFERENCE,
@@ -25,9 +26,9 @@ from tm_bandit.callbacks._reference import (
     validation_loaders,
 )
 from tm_bandit.callbacks._report import HistoryText, Summary
-from tm_bandit.callbacks._resume import STATE_VERSION, ResumePoint, checked, take_up
+from tm_bandit.callbacks._resume import ResumePoint, checked, take_up
 from tm_bandit.callbacks._sampling import RowSampler
-from tm_bandit.callbacks._sidecar import sidecar_name, validation_id, write_sidecar
+from tm_bandit.callbacks._sidecar import write_sidecar
 from tm_bandit.callbacks._store import ArmStore, is_on_disk
 from tm_bandit.callbacks._weights import BorrowedModule, Weights, averaged_weights, persistent_tensors
 from tm_bandit.errors import InputError
@@ -66,21 +67,16 @@ class Session:
         self.trainer = trainer
         self.module = module
         self.ranks = Ranks(trainer)
-        self.done_step = -1
-        self.arms: dict[str, Arm] = {}
+        self.books = Books()
         self.store: ArmStore
         self.cut_off = False
-        self._known: list[str] = []
-        self._failures: dict[str, int] = {}
-        self._lineage: list[str] = []
-        self._number = 0
-        self._dumped: tuple[int, str] | None = None
-        self._confirmed: tuple[int, str] | None = None
+        self._state: dict[str, Any] = {}
+        self._borrowed: BorrowedModule[LightningModule] | None = None
+        self._written = True
         self._selector: ModelSelector | None = None
         self._resumed: ResumePoint | None = None
         self._live_tag = ""
         self._collector: ReferenceCollector | None = None
-        self._reference = ""
         self._borrower: OptimisticFID | None = None
         self._summary: Summary | None = None
         self._rows = self.row_sampler(settings)
@@ -104,17 +100,14 @@ class Session:
             InputError: if something cannot work.
         """
         self.settings.metric.to(self.module.device)
-        chunks = -(-self.settings.batch_size // self.settings.chunk_size)
-        if chunks < self.ranks.world_size:
-            rank_zero_warn(
-                f"{self.settings.key}: a pull of {self.settings.batch_size} samples is drawn in {chunks} calls of the "
-                f"sampler, so {self.ranks.world_size - chunks} of {self.ranks.world_size} ranks draw samples that are "
-                f"thrown away; give chunk_size={max(1, self.settings.batch_size // self.ranks.world_size)}."
-            )
+        warn_of_idle_ranks(self.settings, self.ranks)
         if point is not None:
             point = replace(point, state=checked(point.state))
-        folder = self._open_folder(point)
-        self.store = ArmStore(folder, self.settings.store, active=not _is_dev_run(self.trainer))
+        folder, found = open_folder(self.settings, self.trainer, self.ranks, point)
+        if found:
+            self._resumed = point
+            self._live_tag = content_tag(persistent_tensors(self.module)) if self.ranks.is_zero else ""
+        self.store = ArmStore(folder, self.settings.store, active=not is_dev_run(self.trainer))
         try:
             if self.store.active:
                 check_shared(folder.root, self.ranks, everywhere=self.settings.store == "disk")
@@ -130,41 +123,6 @@ class Session:
                 disown(folder.root, folder.run)
             raise
         return self._summary
-
-    def _open_folder(self, point: ResumePoint | None) -> RunFolder:
-        """Find the folder of the run that is resumed, or take a new one; on all ranks."""
-        run = self.ranks.tell(secrets.token_hex(8)) if point is None else point.state["run"]
-        error: Exception | None = None
-        root, found = self._wanted_folder(), None
-        if self.ranks.is_zero and not _is_dev_run(self.trainer):
-            try:
-                if point is not None:
-                    found = find(root, run, point.state["folder"], point.path, point.in_place)
-                root = claim(found or root, run)
-            except Exception as reason:  # the other ranks must hear of it
-                error = reason
-        self.ranks.agree(error)
-        root, found = self.ranks.tell((root, found))
-        if point is not None and found is not None:
-            self._resumed = point
-            weights = persistent_tensors(self.module)
-            self._live_tag = content_tag(weights) if self.ranks.is_zero else ""
-        elif point is not None and point.state["arms"]:
-            rank_zero_warn(
-                f"The arms of the run that is resumed were in {point.state['folder']}. They are neither in {root} nor "
-                "beside the checkpoint, so they are left alone and the selection starts anew. To go on with them, give "
-                "dirpath= their folder."
-            )
-        return RunFolder(root, run)
-
-    def _wanted_folder(self) -> Path:
-        given = self.settings.dirpath
-        if given is None:
-            return self.ranks.tell(default_root(self.trainer, self.settings.key))
-        others = [c for c in self.trainer.checkpoint_callbacks if c is not self.settings]
-        shared = any(getattr(c, "dirpath", None) == given and isinstance(c, type(self.settings)) for c in others)
-        root = Path(given).expanduser().absolute()
-        return root / self.settings.key if shared else root
 
     def _rehearse(self) -> None:
         """Draw from the sampler, look at a validation batch, write the weights: a mistake costs seconds, no epoch."""
@@ -211,47 +169,35 @@ class Session:
             except Exception as reason:  # any: the other ranks must hear of it before they wait for the arms
                 error = reason
         self.ranks.agree(error)
-        self._take_over(self.ranks.tell(self._books()))
-        self._summary = self.ranks.tell(outcome)
+        tables = ("files", "tags", "born", "dropped")
+        self.books, self.cut_off, self._summary, found = self.ranks.tell(
+            (self.books, self.cut_off, outcome, {name: getattr(self.store, name) for name in tables})
+        )
+        vars(self.store).update(found)
         self._resumed = None
+        self._state = self.books.describe(self.store, self.store.planned())
 
     def _make_selector(self) -> Summary | None:
         """Make the selector on the rank that owns it, and return what it knows already."""
         self._selector = self.settings.new_selector(self.settings.newcomers(self.trainer))
         if self._resumed is None:
             return None
-        self._go_on(self._resumed)
-        for name in self.arms:
+        resumed = take_up(self.store, self._selector, self._resumed, self._live_tag, self.books.reference)
+        self.books.go_on(resumed, self._resumed, self.settings.variants)
+        self.cut_off = resumed.cut_off
+        for name in self.books.arms:
             if name not in self._selector.arms and name not in self._selector.retired:
                 self._selector.add_arm(name)
+        for name in [name for name in self._selector.arms if name not in self.books.arms]:
+            self._retire(name, "its variant is no longer listed")
         active = self._selector.arms
-        self.arms = {name: arm for name, arm in self.arms.items() if name in active}
-        if not self.arms or self._selector.spent == 0:
+        self.books.arms = {name: arm for name, arm in self.books.arms.items() if name in active}
+        if not self.books.arms or self._selector.spent == 0:
             return None
-        return self._summarise(self._selector.result(), tuple(self.arms))
-
-    def _go_on(self, point: ResumePoint) -> None:
-        assert self._selector is not None
-        resumed = take_up(self.store, self._selector, point, self._live_tag, self._reference)
-        state = resumed.state
-        arms = [Arm(**values) for values in state["arms"]]
-        self.arms = {arm.name: arm for arm in arms if arm.variant in self.settings.variants}
-        self._known = list(state["known"])
-        self._failures = dict(state["failures"])
-        self.done_step, self._number = state["step"], state["number"]
-        self._lineage, self.cut_off = list(resumed.lineage), resumed.cut_off
-        # The checkpoint that is resumed is on disk.
-        self._dumped = self._confirmed = (point.state["number"], point.state["validation"])
-
-    def _books(self) -> dict[str, Any]:
-        """Return what rank 0 has to tell the others when it has found it out alone."""
-        names = ("arms", "cut_off", "done_step", "_known", "_failures", "_lineage", "_number", "_dumped", "_confirmed")
-        files = {"files": self.store.files, "tags": self.store.tags, "dropped": self.store.dropped}
-        return {"session": {name: getattr(self, name) for name in names}, "store": files}
-
-    def _take_over(self, books: dict[str, Any]) -> None:
-        vars(self).update(books["session"])
-        vars(self.store).update(books["store"])
+        summary = self._summarise(self._selector.result(), tuple(self.books.arms))
+        if self.store.active:
+            self._write_result(summary)  # the process may have been killed before it could
+        return summary
 
     # ---- the reference ----------------------------------------------------------------------------------------
 
@@ -277,7 +223,7 @@ class Session:
 
     def _lend_reference(self, metric: OptimisticFID, reference: ReferenceStatistics) -> None:
         metric.use_reference(reference)
-        self._borrower, self._reference = metric, reference_tag(reference)
+        self._borrower, self.books.reference = metric, reference_tag(reference)
 
     def close(self) -> None:
         """Take back what was lent to the user's metric, before another training begins."""
@@ -290,38 +236,41 @@ class Session:
         """Admit the current weights, spend the budget, and return what is known then."""
         step = self.trainer.global_step
         self._confirm()
-        with (
-            preserved_rng(),
-            torch.inference_mode(False),
-            torch.no_grad(),
-            BorrowedModule(self.module) as borrowed,
-        ):
+        with self._borrowing() as borrowed:
             self._drop_missing()
-            newcomers = self._admit(step, borrowed)
+            self.books.admitted = self._admit(step, borrowed)
             outcome = self._spend(borrowed)
             summary = self.ranks.tell(self._conclude(step, outcome) if self.ranks.is_zero else None)
             assert summary is not None
             self._tidy(summary, borrowed)
-        self.done_step, self.cut_off = step, False
-        self._number += 1
-        tags = {name: self.store.tags[name] for name in newcomers if name in self.store.tags}
-        self._lineage.append(validation_id(self._lineage[-1] if self._lineage else "", step, tags))
+        self.books.turn_page(step)
+        self.cut_off = False
         return self._commit(summary)
+
+    @contextmanager
+    def _borrowing(self) -> Iterator[BorrowedModule[LightningModule]]:
+        """Lend the module, and know that it is lent."""
+        with preserved_rng(), torch.inference_mode(False), torch.no_grad(), BorrowedModule(self.module) as borrowed:
+            self._borrowed = borrowed
+            try:
+                yield borrowed
+            finally:
+                self._borrowed = None
 
     def _confirm(self) -> None:
         """Learn whether the checkpoint that Lightning wrote last is on disk; on all ranks."""
-        if self._dumped != self._confirmed and self.ranks.tell(is_on_disk(self.trainer)):
-            self._confirmed = self._dumped
+        if self.books.dumped != self.books.confirmed and self.ranks.tell(is_on_disk(self.trainer)):
+            self.books.confirmed = self.books.dumped
 
     def _drop_missing(self) -> None:
-        for weights in self.store.missing({arm.weights for arm in self.arms.values()}, self.ranks):
-            for arm in [arm for arm in self.arms.values() if arm.weights == weights]:
-                del self.arms[arm.name]
+        for weights in self.store.missing({arm.weights for arm in self.books.arms.values()}, self.ranks):
+            for arm in [arm for arm in self.books.arms.values() if arm.weights == weights]:
+                del self.books.arms[arm.name]
                 self._retire(arm.name, f"its weights {self.store.files.get(weights, weights)} are gone")
             self.store.forget(weights)
 
-    def _admit(self, step: int, borrowed: BorrowedModule[LightningModule]) -> list[str]:
-        """Take the current weights in, and return their names."""
+    def _admit(self, step: int, borrowed: BorrowedModule[LightningModule]) -> dict[str, str]:
+        """Take the current weights in, and return their tags by name."""
         sources: dict[bool, Weights] = {False: borrowed.live()}
         if self.settings.averaged and (average := averaged_weights(self.trainer)) is not None:
             sources[True] = average
@@ -331,20 +280,19 @@ class Session:
         names = []
         for averaged, weights in sources.items():
             arms = [Arm(step, averaged, variant) for variant in self.settings.variants]
-            arms = [arm for arm in arms if arm.name not in self._known]
+            arms = [arm for arm in arms if arm.name not in self.books.known]
             if arms:
                 names.append(arms[0].weights)
-                self.store.add(arms[0].weights, weights, self.trainer, borrowed, self.ranks)
+                self.store.add(arms[0].weights, weights, self.books.number + 1, self.trainer, borrowed, self.ranks)
             for arm in arms:
-                self.arms[arm.name] = arm
-                self._known.append(arm.name)
+                self.books.admit(arm)
                 if self._selector is not None:
                     self._selector.add_arm(arm.name)
-        return names
+        return {name: self.store.tags[name] for name in names}
 
     def _spend(self, borrowed: BorrowedModule[LightningModule]) -> Outcome:
-        pulls = 2 if _is_dev_run(self.trainer) else self.settings.budget // self.settings.batch_size
-        loop = PullLoop(self._rows, self.store, self.arms, self.settings.batch_size, self.ranks)
+        pulls = 2 if is_dev_run(self.trainer) else self.settings.budget // self.settings.batch_size
+        loop = PullLoop(self._rows, self.store, self.books.arms, self.settings.batch_size, self.ranks)
         with _report.progress(self.trainer, self.settings.key, pulls * self.settings.batch_size) as advance:
             return loop.run(self.trainer, borrowed, self._selector, pulls, advance)
 
@@ -353,9 +301,10 @@ class Session:
             self._selector.retire_arm(name, reason)
         self._say(f"the arm {name} is retired: {reason}")
 
-    def _say(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+    def _say(self, text: str, kind: str = "") -> None:
+        """Warn, once for each text, or once for each kind of text."""
+        if (kind or text) not in self._said:
+            self._said.add(kind or text)
             rank_zero_warn(f"{self.settings.key}: {text}")
 
     def _count_failures(self, outcome: Outcome) -> None:
@@ -368,27 +317,32 @@ class Session:
         if reasons and set(self._selector.arms) <= set(reasons):
             self._say(
                 f"no arm could be sampled in this validation ({next(iter(reasons.values()))}). All of them stay, the "
-                "best one is the last known one, and the next validation tries again."
+                "best one is the last known one, and the next validation tries again.",
+                kind="no arm",
             )
             return
         for name in self._selector.arms:
             if name not in reasons:
-                self._failures.pop(name, None)
+                self.books.failures.pop(name, None)
                 continue
-            self._failures[name] = self._failures.get(name, 0) + 1
-            if self._failures[name] < _STRIKES:
+            self.books.failures[name] = self.books.failures.get(name, 0) + 1
+            # What is known of an arm does not become wrong because it cannot be sampled: it may still be the best.
+            if self.books.failures[name] < _STRIKES or self._selector.stats(name).num_samples >= self._selector.burn_in:
                 self._say(f"the arm {name} is left out of this validation: {reasons[name]}")
             else:
-                del self._failures[name]
+                del self.books.failures[name]
                 self._retire(name, f"it failed in {_STRIKES} validations in a row: {reasons[name]}")
 
     def _conclude(self, step: int, outcome: Outcome) -> Summary:
         """Say what is known, then drop the surplus of arms; on rank 0."""
         selector = self._selector
         assert selector is not None
+        # All numbers are derived from the samples anew, as after an interruption: a resumed training shall equal
+        # one that was not interrupted, and sums that went on for long differ in their last bits.
+        selector.load_state_dict(selector.state_dict())
         failed = bool(outcome.reasons) and set(selector.arms) <= set(outcome.reasons)
         self._count_failures(outcome)
-        active = {name: arm for name, arm in self.arms.items() if name in selector.arms}
+        active = {name: arm for name, arm in self.books.arms.items() if name in selector.arms}
         result = selector.result()
         values = _report.scalars(result, active, step, set(outcome.failed))
         rank_zero_info(_report.line(result, self.settings.key, step, values, outcome.samples))
@@ -402,12 +356,12 @@ class Session:
             lost = tuple(arm.name for arm in dropped)
             if dropped:
                 result = selector.result()
-        return replace(self._summarise(result, tuple(active), values), lost=lost, failures=self._failures)
+        return replace(self._summarise(result, tuple(active), values), lost=lost, failures=dict(self.books.failures))
 
     def _summarise(
         self, result: SelectionResult, active: tuple[str, ...], values: dict[str, float] | None = None
     ) -> Summary:
-        arms = {name: self.arms[name] for name in active}
+        arms = {name: self.books.arms[name] for name in active}
         if values is None:
             values = _report.scalars(result, arms, max(arm.step for arm in arms.values()))
         best = arms.get(result.best or "")
@@ -417,16 +371,16 @@ class Session:
 
     def _tidy(self, summary: Summary, borrowed: BorrowedModule[LightningModule]) -> None:
         """Let go of what no remaining arm needs, and see to it that the best one has a file; on all ranks."""
-        kept = {name: self.arms[name] for name in summary.arms}
-        lost = {self.arms[name].weights for name in summary.lost}
-        number = self._number + 1
-        for weights in {arm.weights for arm in self.arms.values()} - {arm.weights for arm in kept.values()}:
+        kept = {name: self.books.arms[name] for name in summary.arms}
+        lost = {self.books.arms[name].weights for name in summary.lost}
+        number = self.books.number + 1
+        for weights in {arm.weights for arm in self.books.arms.values()} - {arm.weights for arm in kept.values()}:
             if weights in lost:
-                self.store.drop(weights, number, self.ranks)
+                self.store.drop(weights, number)
             else:
                 self.store.forget(weights)  # they failed; their file is somebody's model all the same
-        self.arms = kept
-        self._failures = summary.failures
+        self.books.arms = kept
+        self.books.failures = summary.failures
         if not summary.best_arm:
             return
         best = kept[summary.best_arm].weights
@@ -438,34 +392,38 @@ class Session:
 
     def _commit(self, summary: Summary) -> Summary:
         """Put what is known on disk, in an order in which a kill at any moment loses nothing; on all ranks."""
-        written = False
         planned = self.ranks.tell(self.store.planned() if self.ranks.is_zero else {})
-        if self.ranks.is_zero and self.store.active:
-            written = self._write_sidecar(summary, planned)
+        state = self.books.describe(self.store, planned)
+        if self.store.active:
+            self._written = self.ranks.tell(self.ranks.is_zero and self._write_sidecar(summary, state))
         self.store.commit(planned, self.ranks)
-        summary = replace(summary, best_path=self._best_path(summary))
+        self._summary = replace(summary, best_path=self._best_path(summary))
+        self._state = state
         if self.ranks.is_zero and self.store.active:
-            self._write_result(summary)
-        if self.ranks.tell(written):
-            self._let_go()
-        self._summary = summary
-        return summary
+            self._write_result(self._summary)
+        self._let_go()
+        return self._summary
 
     def _best_path(self, summary: Summary) -> str:
-        path = self.store.path(self.arms[summary.best_arm].weights) if summary.best_arm else ""
+        path = self.store.path(self.books.arms[summary.best_arm].weights) if summary.best_arm else ""
         before = "" if self._summary is None else self._summary.best_path
         # A best arm that could not be written yet leaves the last one that was.
         return path or before
 
-    def _write_sidecar(self, summary: Summary, planned: dict[str, dict[str, str]]) -> bool:
+    def _best_is_safe(self) -> bool:
+        """Whether the file of the best arm is there under its name."""
+        best = "" if self._summary is None else self._summary.best_arm
+        return not best or self.books.arms[best].weights in self.store.files
+
+    def _write_sidecar(self, summary: Summary, state: dict[str, Any]) -> bool:
         assert self._selector is not None
         assert summary.result is not None
-        state = {**self.state_dict(), "files": planned}
         try:
             history = self._history.read(summary.result.history)
-            write_sidecar(self.store.folder, self._lineage, state, self._selector.state_dict(), history)
-        except (OSError, RuntimeError, InputError) as error:  # torch reports a full disk as a RuntimeError
-            self._say(f"the statistics could not be written ({error}). Nothing is deleted until they can be.")
+            write_sidecar(self.store.folder, self.books.lineage, state, self._selector.state_dict(), history)
+        except Exception as error:  # torch reports a full disk as a RuntimeError; the other ranks wait for an answer
+            text = f"the statistics could not be written ({error}). Nothing is deleted until they can be."
+            self._say(text, kind="statistics")
             return False
         return True
 
@@ -476,22 +434,31 @@ class Session:
             _report.write_result(self.store.folder, result, self._history.read(result.history))
         _report.publish(self.trainer, self.settings.key, result, None, self._say, plot=False)
 
-    def _let_go(self) -> None:
-        """Delete what the newest checkpoint on disk cannot ask for any more; on all ranks."""
-        confirmed = -1 if self._confirmed is None else self._confirmed[0]
-        # As long as there is no checkpoint at all, there is nothing to resume from.
-        self.store.purge(math.inf if self._dumped is None else confirmed, self.ranks)
-        if not self.ranks.is_zero:
+    def _let_go(self, alone: bool = False) -> None:
+        """Delete what the newest checkpoint on disk cannot ask for any more.
+
+        Args:
+            alone: do not tell the other ranks; at the end of a training they may be gone.
+        """
+        if not (self._written and self._best_is_safe()):
             return
-        needed = {point[1] for point in (self._dumped, self._confirmed) if point is not None}
-        for before, validation in zip(["", *self._lineage], self._lineage[:-1], strict=False):
-            if validation not in needed and before not in needed:
-                self.store.folder.delete(sidecar_name(validation))
-        if self._confirmed is not None and self._confirmed[1]:
-            for name in _LEFT_BY_01:
+        newest, confirmed = (None if point is None else point[0] for point in (self.books.dumped, self.books.confirmed))
+        self.store.purge(newest, confirmed, self.ranks, alone)
+        if self.ranks.is_zero:
+            old = _LEFT_BY_01 if self.books.confirmed is not None and self.books.confirmed[1] else ()
+            for name in (*self.books.superseded(), *old):
                 self.store.folder.delete(name)
 
     # ---- the end, and the state -------------------------------------------------------------------------------
+
+    def last_chance(self) -> Summary | None:
+        """Write once more what could not be written before; return what is known then, if anything was."""
+        if not self.store.active or self.store.kind == "memory" or not (self.store.unwritten() or self.store.unnamed()):
+            return None
+        with self._borrowing() as borrowed:
+            for name in self.store.unwritten():
+                self.store.write(name, self.trainer, borrowed, self.ranks)
+        return None if self._summary is None else self._commit(self._summary)
 
     def publish(self) -> None:
         """Draw the plot for the folder and the loggers; on rank 0."""
@@ -502,33 +469,37 @@ class Session:
 
     def finish(self) -> None:
         """Delete what was dropped: the training has ended, and all checkpoints are on disk."""
-        if self.store.active and self._lineage:
-            self._confirmed = self._dumped
-            self._let_go()
+        if self.store.active and self.books.lineage and self._resumed is None:
+            if not self.store.folder.has(_report.PLOT):
+                self.publish()  # a training that is resumed at its very end does not come past `on_train_end`
+            self.books.close()
+            if self.ranks.is_zero and self._best_is_safe():
+                for part in self.store.folder.parts():
+                    self.store.folder.delete(part)
+            self._let_go(alone=True)
 
-    def note_checkpoint(self) -> None:
-        """Remember that Lightning is writing a checkpoint, and what it knows."""
-        self._dumped = (self._number, self._lineage[-1] if self._lineage else "")
+    def note_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Remember that Lightning is writing a checkpoint, and what it knows.
+
+        Args:
+            checkpoint: what it writes. If that happens while an arm is in the module (a signal, an exception), the
+                weights of the training are put in their place.
+        """
+        state = self.state_dict()
+        self.books.note_checkpoint(state, self.trainer.global_step)
+        if self._borrowed is not None:
+            key = "current_model_state" if "current_model_state" in checkpoint else "state_dict"
+            live = self._borrowed.live()
+            checkpoint[key] = {name: live.get(name, value) for name, value in checkpoint[key].items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the metadata for Lightning's checkpoint: names and tags, no statistics."""
+        """Return the metadata for Lightning's checkpoint: names and tags, no statistics.
+
+        They are those of the last validation that has ended, also while the next one is under way.
+        """
         if self._resumed is not None:
             return self._resumed.state  # nothing has been taken up yet
         return {
-            "version": STATE_VERSION,
-            "run": self.store.folder.run,
-            "validation": self._lineage[-1] if self._lineage else "",
-            "number": self._number,
-            "step": self.done_step,
-            "folder": str(self.store.folder.root),
-            "files": self.store.planned(),
-            "dropped": [dict(item) for item in self.store.dropped],
-            "arms": [arm.to_dict() for arm in self.arms.values()],
-            "known": list(self._known),
-            "failures": dict(self._failures),
-            "reference": self._reference,
+            **(self._state or self.books.describe(self.store, {})),
+            "due": is_validation_next(self.trainer, self.books.step),
         }
-
-
-def _is_dev_run(trainer: Trainer) -> bool:
-    return bool(getattr(trainer, "fast_dev_run", False))  # Lightning sets it without declaring it

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,6 +20,8 @@ from tm_bandit.report.encoding import decode_history
 
 #: The sidecars of version 0.1: the newest, and the one before it.
 _OLD = ("stats.pt", "stats.previous.pt")
+
+_RUN = re.compile(r"[0-9a-f]{16}")
 
 #: Tensors of fewer elements are joined before they are written: each one by itself is a file in a zip archive.
 _SMALL = 2**16
@@ -137,19 +140,26 @@ def check_state(state: Mapping[str, Any]) -> None:
     Args:
         state: what is in a sidecar or in Lightning's checkpoint.
     """
+    if not _RUN.fullmatch(state["run"]):
+        raise ValueError(f"{state['run']!r} is no run")
+    _check_kinds("state", state, {"step": int, "number": int, "validation": str, "folder": str, "reference": str})
     for arm in state["arms"]:
-        if set(arm) != {"step", "averaged", "variant"} or not isinstance(arm["step"], int):
-            raise ValueError(f"{arm!r} is no arm")
+        _check_kinds("arm", arm, {"step": int, "averaged": bool, "variant": str})
     for filed in state["files"].values():
-        if not isinstance(filed["file"], str) or not isinstance(filed["tag"], str):
-            raise TypeError(f"{filed!r} is no file")
+        _check_kinds("file", filed, {"file": str, "tag": str})
     for item in state["dropped"]:
-        if not isinstance(item["file"], str) or not isinstance(item["tag"], str) or not isinstance(item["since"], int):
-            raise TypeError(f"{item!r} is no file")
-    if not isinstance(state["step"], int) or not isinstance(state["number"], int):
-        raise TypeError("step and number are no integers")
-    if not all(isinstance(name, str) for name in state["known"]):
+        _check_kinds("file", item, {"file": str, "tag": str, "since": int, "born": int})
+    for kind, values in {"born": state["born"], "failures": state["failures"]}.items():
+        _check_kinds(kind, values, dict.fromkeys(values, int))
+    _check_kinds("tags", state["admitted"], dict.fromkeys(state["admitted"], str))
+    if not isinstance(state["known"], list) or not all(isinstance(name, str) for name in state["known"]):
         raise TypeError("known arms have no names")
+
+
+def _check_kinds(what: str, values: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
+    for name, kind in kinds.items():
+        if type(values[name]) is not kind:
+            raise TypeError(f"{name} of a {what} is {values[name]!r}")
 
 
 def choose(
@@ -173,7 +183,7 @@ def choose(
     for sidecar in sidecars:
         parent = "".join(sidecar.lineage[-2:-1])
         is_next = bool(sidecar.lineage) and parent == last and sidecar.state["step"] == step != state["step"]
-        if is_next and sidecar.tags.get(f"step{step}") == tag:
+        if is_next and sidecar.state["admitted"].get(f"step{step}") == tag:
             return sidecar, "next"
     later = [sidecar for sidecar in sidecars if last in sidecar.lineage]
     if later:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import lightning
-import torch
-from lightning.fabric.plugins import CheckpointIO
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
@@ -59,10 +59,12 @@ class ArmStore:
         self.active = active
         self.form: Form = "checkpoint"
         self.tags: dict[str, str] = {}
+        self.born: dict[str, int] = {}
         self.files: dict[str, str] = {}
         self.dropped: list[dict[str, Any]] = []
         self._memory: dict[str, Weights] = {}
         self._parts: dict[str, str] = {}
+        self._discarded: list[str] = []
         self._said = False
 
     # ---- taking weights in ------------------------------------------------------------------------------------
@@ -80,38 +82,55 @@ class ArmStore:
         name = self.folder.part(_REHEARSAL)
         module = type(borrowed.module).__name__
         weights = borrowed.live()
-        tag = content_tag(weights) if ranks.is_zero else ""
-        reason = self._save(name, weights, tag, trainer, borrowed, ranks)
+        tag = self._tag(weights, ranks)
+        reason = self._save(name, weights, tag, self.form, trainer, borrowed, ranks)
         if reason is not None:
             self.form = "bare"
             rank_zero_warn(
                 f"A checkpoint of {module} cannot be written and read back ({reason}). The files of the arms will hold "
                 f"the weights alone: give `load_from_checkpoint` the arguments of {module} yourself."
             )
-            reason = self._save(name, weights, tag, trainer, borrowed, ranks)
+            reason = self._save(name, weights, tag, self.form, trainer, borrowed, ranks)
         if reason is not None and self.kind == "disk":
             self.kind = "memory"
             rank_zero_warn(
                 f"The weights of {module} cannot be written to {self.folder.root} and read back ({reason}). The arms "
                 "are kept in memory and are lost if the training is interrupted."
             )
+        if ranks.is_zero and not self.folder.delete(name):
+            shutil.rmtree(self.folder.root / name, ignore_errors=True)  # a writer of folders
+
+    def _tag(self, weights: Weights, ranks: Ranks) -> str:
+        tag = ""
         if ranks.is_zero:
-            self.folder.delete(name)
+            try:
+                tag = content_tag(weights)
+            except Exception:  # tensors of a kind that has no bytes: they have a name, but no file can prove it
+                tag = secrets.token_hex(16)
+        return ranks.tell(tag)
 
     def add(
-        self, name: str, weights: Weights, trainer: Trainer, borrowed: BorrowedModule[LightningModule], ranks: Ranks
+        self,
+        name: str,
+        weights: Weights,
+        number: int,
+        trainer: Trainer,
+        borrowed: BorrowedModule[LightningModule],
+        ranks: Ranks,
     ) -> None:
         """Take new weights in; on all ranks.
 
         Args:
             name: name of the weights.
             weights: the tensors, which are kept and must not change any more.
+            number: number of the validation that admits them.
             trainer: the running Trainer.
             borrowed: the live module.
             ranks: the processes.
         """
         self._memory[name] = weights
-        self.tags[name] = ranks.tell(content_tag(weights) if ranks.is_zero else "")
+        self.tags[name] = self._tag(weights, ranks)
+        self.born[name] = number
         if self.kind == "disk":
             self.write(name, trainer, borrowed, ranks)
 
@@ -133,15 +152,20 @@ class ArmStore:
         if file is not None:  # a validation that is repeated finds what its first attempt wrote
             self.files[name] = file
             return
-        part = self.folder.part(name)
-        reason = self._save(part, self._memory[name], self.tags[name], trainer, borrowed, ranks)
-        if reason is None:
-            self._parts[name] = part
-        elif not self._said:
+        part, reason = self.folder.part(name), None
+        forms: list[Form] = ["checkpoint", "bare"] if self.form == "checkpoint" else ["bare"]
+        for form in forms:  # weights alone are better than no file, whatever a hook has come upon today
+            failure = self._save(part, self._memory[name], self.tags[name], form, trainer, borrowed, ranks)
+            reason = reason or failure
+            if failure is None:
+                self._parts[name] = part
+                break
+        if reason is not None and not self._said:
             self._said = True
+            kept = "The file holds the weights alone" if name in self._parts else "They are kept in memory"
             rank_zero_warn(
-                f"The weights {name} could not be written to {self.folder.root} ({reason}). They are kept in memory; "
-                "make room there, and the next validation will write them."
+                f"The weights {name} could not be written to {self.folder.root} as usual ({reason}). {kept}; the next "
+                "validation tries again."
             )
 
     def _save(
@@ -149,24 +173,30 @@ class ArmStore:
         file: str,
         weights: Weights,
         tag: str,
+        form: Form,
         trainer: Trainer,
         borrowed: BorrowedModule[LightningModule],
         ranks: Ranks,
     ) -> str | None:
         """Write a file and read it back; return what went wrong, the same on all ranks."""
-        borrowed.put(borrowed.fit(weights))
-        path, error = self.folder.root / file, None
-        tensors = persistent_tensors(borrowed.module)
-        if self.form == "checkpoint":
-            error = _save_by_trainer(trainer, path, lambda checkpoint: sign(checkpoint, tensors, tag, self.folder.run))
-        elif ranks.is_zero:
-            error = _save_bare(trainer, path, tensors, tag, self.folder.run)
-        if error is None and ranks.is_zero:
+        checkpoint: dict[str, Any] = {}
+        error: Exception | None = None
+        try:
+            borrowed.put(borrowed.fit(weights))
+            checkpoint = _dump(trainer) if form == "checkpoint" else _bare(trainer)
+        except Exception as failure:  # a hook of the module
+            error = failure
+        reason = ranks.first_error(error)
+        if reason is None and ranks.is_zero:
             try:
+                path = self.folder.path(file)
+                sign(checkpoint, persistent_tensors(borrowed.module), tag, self.folder.run)
+                _write(trainer, checkpoint, path)
                 self._verify(file, tag)
-            except Exception as reason:  # any: what cannot be read back is not relied on
-                error = reason
-        return ranks.first_error(error)
+            except Exception as failure:  # any: what cannot be read back is not relied on
+                error = failure
+                self.folder.delete(file)
+        return reason or ranks.first_error(error)
 
     def _verify(self, file: str, tag: str) -> None:
         path = self.folder.path(file)
@@ -194,6 +224,9 @@ class ArmStore:
         for name in ranks.tell(done):
             self.files[name] = planned[name]["file"]
             self._parts.pop(name, None)
+        for part in self._discarded if ranks.is_zero else ():
+            self.folder.delete(part)
+        self._discarded = []
         if self.kind == "disk":
             # Kept until now, so that nothing was read from a file that might have turned out bad.
             for name in self.files.keys() & self._memory.keys():
@@ -234,7 +267,10 @@ class ArmStore:
             return self._memory[name]
         if name not in self.files:
             raise ArmError(f"Expected the weights {name} in memory, but they were lost with the earlier process.")
-        return read_weights(self.folder.path(self.files[name]))
+        found = read_file(self.folder.path(self.files[name]))
+        if found.tag not in ("", self.tags[name]):
+            raise ArmError(f"Expected the weights {name} in {self.path(name)}, but somebody has put others there.")
+        return found.weights
 
     def has_file(self, name: str) -> bool:
         """Whether weights have a file, be it under way."""
@@ -247,6 +283,10 @@ class ArmStore:
     def unwritten(self) -> list[str]:
         """Return the weights that are in memory alone."""
         return [name for name in self._memory if not self.has_file(name)]
+
+    def unnamed(self) -> list[str]:
+        """Return the weights whose file is still under way."""
+        return list(self._parts)
 
     def missing(self, names: Iterable[str], ranks: Ranks) -> list[str]:
         """Return the weights that can no longer be had, the same list on all ranks.
@@ -267,22 +307,20 @@ class ArmStore:
         Args:
             name: name of the weights.
         """
-        self._memory.pop(name, None)
-        self.tags.pop(name, None)
-        self.files.pop(name, None)
+        for table in (self._memory, self.tags, self.born, self.files):
+            table.pop(name, None)
 
-    def drop(self, name: str, since: int, ranks: Ranks) -> None:
-        """Forget weights that lost; their file goes when no checkpoint needs it any more, one under way at once.
+    def drop(self, name: str, since: int) -> None:
+        """Forget weights that lost; their file goes when no checkpoint needs it any more.
 
         Args:
             name: name of the weights.
             since: number of the validation at which they were dropped.
-            ranks: the processes.
         """
         self.drop_file(name, since)
-        part = self._parts.pop(name, None)
-        if part is not None and ranks.is_zero:
-            self.folder.delete(part)
+        if name in self._parts:
+            # Until the sidecar is on disk, this file tells that the validation was cut off.
+            self._discarded.append(self._parts.pop(name))
         self.forget(name)
 
     def drop_file(self, name: str, since: int) -> None:
@@ -293,39 +331,64 @@ class ArmStore:
             since: number of the validation from which on it is not.
         """
         if name in self.files:
-            self.dropped.append({"file": self.files.pop(name), "tag": self.tags[name], "since": since})
+            item = {
+                "file": self.files.pop(name),
+                "tag": self.tags[name],
+                "since": since,
+                "born": self.born.get(name, 0),
+            }
+            self.dropped.append(item)
 
-    def purge(self, confirmed: float, ranks: Ranks) -> None:
-        """Delete the files that were dropped and that no checkpoint needs; on all ranks.
+    def purge(self, newest: int | None, confirmed: int | None, ranks: Ranks, alone: bool = False) -> None:
+        """Delete the files that were dropped and that no checkpoint can ask for; on all ranks.
 
         Args:
-            confirmed: number of the validation that Lightning's newest checkpoint on disk knows.
+            newest: number of the validation that the checkpoint knows last that Lightning has begun to write;
+                ``None`` if there is none, and so nothing to resume from.
+            confirmed: the same of the newest checkpoint that is on disk.
             ranks: the processes.
+            alone: do not tell the other ranks what could not be deleted.
         """
-        gone = [item for item in self.dropped if item["since"] <= confirmed]
-        self.dropped = [item for item in self.dropped if item["since"] > confirmed]
-        for item in gone if ranks.is_zero else ():
-            # By the tag: meanwhile another branch of the training may have put other weights under that name.
-            if item["file"] not in self.files.values() and self._tag_of(item["file"], unsigned=True) == item["tag"]:
-                self.folder.delete(item["file"])
+
+        def is_needed(item: dict[str, Any]) -> bool:
+            if newest is None:
+                return False
+            # A checkpoint may be resumed together with the validation that came right after it, but no later one.
+            return not (confirmed is not None and item["since"] <= confirmed) and item["born"] <= newest + 1
+
+        left = [item for item in self.dropped if is_needed(item) or not self._delete(item, ranks)]
+        self.dropped = left if alone else ranks.tell(left)
+
+    def _delete(self, item: dict[str, Any], ranks: Ranks) -> bool:
+        if not ranks.is_zero or item["file"] in self.files.values() or not item["tag"]:
+            return True
+        # By the tag: meanwhile another branch of the training may have put other weights under that name.
+        return self._tag_of(item["file"], unsigned=True) != item["tag"] or self.folder.delete(item["file"])
 
     # ---- a training that is resumed ---------------------------------------------------------------------------
 
-    def recover(self, files: Mapping[str, Mapping[str, str]], dropped: Iterable[Mapping[str, Any]]) -> None:
+    def recover(
+        self,
+        files: Mapping[str, Mapping[str, str]],
+        born: Mapping[str, int],
+        dropped: Iterable[Mapping[str, Any]],
+    ) -> None:
         """Find the files of the arms of an interrupted run by their tags; on rank 0.
 
         Args:
             files: file and tag of each of the weights, as the state says.
+            born: numbers of the validations that admitted them.
             dropped: files that are no longer needed.
         """
+        self.files, self.tags, self.born = {}, {}, {}
         everywhere = {self._tag_of(file): file for file in self.folder.names("*.ckpt")}
         for name, filed in files.items():
             file, tag = filed["file"], filed["tag"]
             if self._tag_of(file, unsigned=True) != tag:
                 file = everywhere.get(tag, "")
             if tag and file:
-                self.files[name], self.tags[name] = file, tag
-        self.dropped = [{key: item[key] for key in ("file", "tag", "since")} for item in dropped]
+                self.files[name], self.tags[name], self.born[name] = file, tag, born.get(name, 0)
+        self.dropped = [{key: item[key] for key in ("file", "tag", "since", "born")} for item in dropped]
 
     def adopt_untagged(self, files: Mapping[str, str]) -> None:
         """Take over the files of a run of version 0.1, which have no tags, by their names; on rank 0.
@@ -340,7 +403,7 @@ class ArmStore:
                     self.tags[name] = content_tag(read_weights(self.folder.path(file)))
                 except ArmError:
                     continue
-                self.files[name] = file
+                self.files[name], self.born[name] = file, 0
 
     def _tag_of(self, file: str, unsigned: bool = False) -> str:
         """Return the tag of the weights in a file of this run; empty for any other file.
@@ -380,56 +443,36 @@ class ArmStore:
         return cut_off - {""} - set(wanted)
 
 
-class _SigningIO(CheckpointIO):
-    """Signs what the Trainer saves, and waits until it is saved."""
+def _dump(trainer: Trainer) -> dict[str, Any]:
+    """Return what ``Trainer.save_checkpoint(weights_only=True)`` would write.
 
-    def __init__(self, io: CheckpointIO, signature: Any) -> None:
-        # An asynchronous writer returns before there is a file to read back.
-        inner = io.checkpoint_io if isinstance(io, AsyncCheckpointIO) else io
-        self._io = inner or io
-        self._signature = signature
-        self.error: Exception | None = None
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
-        try:
-            self._signature(checkpoint)
-            self._io.save_checkpoint(checkpoint, path, storage_options)
-        except Exception as error:  # not raised here: the other ranks wait for this one behind this call
-            self.error = error
-
-    def load_checkpoint(self, path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        return self._io.load_checkpoint(path, *args, **kwargs)
-
-    def remove_checkpoint(self, path: Any) -> None:
-        self._io.remove_checkpoint(path)
-
-
-def _save_by_trainer(trainer: Trainer, path: os.PathLike[str], signature: Any) -> Exception | None:
-    io = trainer.strategy.checkpoint_io
-    signing = _SigningIO(io, signature)
-    trainer.strategy.checkpoint_io = signing
+    This is the only place that reaches into Lightning's connector. The public method waits for all ranks after the
+    hooks of the module have run: one that fails on a single rank would leave the others waiting.
+    """
+    module = trainer.lightning_module
+    running = module._current_fx_name
     try:
-        trainer.save_checkpoint(str(path), weights_only=True)
-    except Exception as error:  # a hook of the module, which fails on all ranks alike
-        return error
+        return trainer._checkpoint_connector.dump_checkpoint(weights_only=True)
     finally:
-        trainer.strategy.checkpoint_io = io
-    return signing.error
+        module._current_fx_name = running  # a hook that raises leaves its name there, and nothing can be logged then
 
 
-def _save_bare(trainer: Trainer, path: os.PathLike[str], weights: Weights, tag: str, run: str) -> Exception | None:
-    checkpoint: dict[str, Any] = {
+def _write(trainer: Trainer, checkpoint: dict[str, Any], path: os.PathLike[str]) -> None:
+    io = trainer.strategy.checkpoint_io
+    # An asynchronous writer returns before there is a file to read back.
+    inner = io.checkpoint_io if isinstance(io, AsyncCheckpointIO) else io
+    (inner or io).save_checkpoint(checkpoint, str(path))
+
+
+def _bare(trainer: Trainer) -> dict[str, Any]:
+    """Return a checkpoint of the weights alone."""
+    state = trainer.lightning_module.state_dict()
+    return {
         "epoch": trainer.current_epoch,
         "global_step": trainer.global_step,
         "pytorch-lightning_version": lightning.__version__,
-        "state_dict": {name: t for name, t in trainer.lightning_module.state_dict().items() if isinstance(t, Tensor)},
+        "state_dict": {name: tensor for name, tensor in state.items() if isinstance(tensor, Tensor)},
     }
-    sign(checkpoint, weights, tag, run)
-    try:
-        torch.save(checkpoint, path)
-    except Exception as error:  # a full disk, or tensors that cannot be saved
-        return error
-    return None
 
 
 def is_on_disk(trainer: Trainer) -> bool:

@@ -170,11 +170,12 @@ class BanditCheckpoint(Checkpoint):
         self._session: Session | None = None
         self._point: ResumePoint | None = None
         self._loading: dict[str, Any] | None = None
+        self._running = False
         self._owner: tuple[Any, Any] = (lambda: None, lambda: None)
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy (for a process that is spawned, or by a user) is the same callback before any training.
-        blank = {"_session": None, "_point": None, "_loading": None, "_owner": None}
+        blank = {"_session": None, "_point": None, "_loading": None, "_running": False, "_owner": None}
         return {**self.__dict__, **blank}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -280,13 +281,15 @@ class BanditCheckpoint(Checkpoint):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         point, self._point = self._point, None
         if self._session is None or point is not None:
-            self._session = Session(self, trainer, pl_module)
-            self._adopt(self._session.open(point))
+            session = Session(self, trainer, pl_module)
+            self._adopt(session.open(point))
+            self._session = session
+        self._running = True
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # Lightning does not repeat the validation of the very step that a checkpoint was written at.
-        if self._session is not None and self._session.cut_off:
+        if self._session is not None and self._session.cut_off and self._is_due(trainer):
             self._adopt(self._session.evaluate())
 
     @override
@@ -316,29 +319,40 @@ class BanditCheckpoint(Checkpoint):
     @override
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._session is not None:
+            self._adopt(self._session.last_chance())
             self._session.publish()
 
     @override
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        if stage == "fit" and self._session is not None:
+        if stage == "fit" and self._session is not None and self._running:
             self._session.finish()
+        self._running = False
+
+    @override
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._running = False
 
     @override
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         if self._session is not None and self._is_training(trainer):
-            self._session.note_checkpoint()
+            self._session.note_checkpoint(checkpoint)
 
     @override
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        # `trainer.test(ckpt_path=...)` loads callback states too; that must not replace what the training found.
-        path = os.path.abspath(trainer.ckpt_path or "")
-        written = [
-            state.get("dirpath") for state in checkpoint.get("callbacks", {}).values() if isinstance(state, dict)
-        ]
+        # `trainer.test(ckpt_path=...)` loads callback states too; that must not replace what the training found. A
+        # learning-rate finder does so in the middle of a training, which goes on as it was.
         self._loading = None
-        if trainer.state.fn == TrainerFn.FITTING:
-            in_place = os.path.dirname(path) in [os.path.abspath(folder) for folder in written if folder]
-            self._loading = {"step": int(checkpoint.get("global_step", 0)), "path": path, "in_place": in_place}
+        if trainer.state.fn != TrainerFn.FITTING or self._running:
+            return
+        path = os.path.abspath(trainer.ckpt_path or "")
+        states = checkpoint.get("callbacks", {}).values()
+        written = [state.get("dirpath") for state in states if isinstance(state, dict)]
+        written += [
+            getattr(callback, "dirpath", None) for callback in trainer.checkpoint_callbacks if callback is not self
+        ]
+        folders = {os.path.realpath(folder) for folder in written if isinstance(folder, (str, os.PathLike))}
+        in_place = os.path.realpath(os.path.dirname(path)) in folders
+        self._loading = {"step": int(checkpoint.get("global_step", 0)), "path": path, "in_place": in_place}
 
     @override
     def state_dict(self) -> dict[str, Any]:
@@ -358,7 +372,7 @@ class BanditCheckpoint(Checkpoint):
         # With gradient accumulation, a second validation may see the very same weights.
         return (
             step >= self.min_step
-            and step != self._session.done_step
+            and step != self._session.books.step
             and (trainer.current_epoch + 1) % self.every_n_epochs == 0
         )
 

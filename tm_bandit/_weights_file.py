@@ -51,12 +51,28 @@ def content_tag(weights: Mapping[str, Tensor]) -> str:
         False
     """
     digest = hashlib.blake2b(digest_size=16)
-    for name, tensor in sorted((plain_name(name), tensor) for name, tensor in weights.items()):
+    for name, tensor in sorted(
+        ((plain_name(name), tensor) for name, tensor in weights.items()), key=lambda item: item[0]
+    ):
         digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)};".encode())
-        flat = tensor.detach().cpu().contiguous().reshape(-1)
-        if flat.numel():
-            digest.update(flat.view(torch.uint8).numpy().data)
+        for part in _parts(tensor.detach()):
+            flat = part.cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+            if flat.numel():
+                digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def _parts(tensor: Tensor) -> list[Tensor]:
+    """Return the dense tensors that a tensor of any layout is made of."""
+    if tensor.is_quantized:
+        return [tensor.int_repr(), torch.tensor([tensor.q_scale(), tensor.q_zero_point()], dtype=torch.float64)]
+    if tensor.layout == torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return [tensor]
 
 
 def plain_name(name: str) -> str:
@@ -86,6 +102,8 @@ def sign(checkpoint: dict[str, Any], weights: Mapping[str, Tensor], tag: str, ru
 def _same(one: Any, two: Tensor) -> bool:
     if not isinstance(one, Tensor) or one.shape != two.shape or one.dtype != two.dtype:
         return False
+    if one.layout != torch.strided or two.layout != torch.strided:
+        return one is two
     return one.data_ptr() == two.data_ptr() and one.stride() == two.stride()
 
 
@@ -193,7 +211,8 @@ class _TensorUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if module == "torch._utils" and name in _REBUILD:
-            return getattr(torch._utils, name)
+            rebuild = getattr(torch._utils, name)
+            return lambda *args: rebuild(*args)  # a pickle can set attributes of what it is given
         if (module, name) == ("collections", "OrderedDict"):
             return OrderedDict
         if module == "torch" and isinstance(getattr(torch, name, None), (torch.dtype, torch.layout)):

@@ -199,7 +199,7 @@ class Improving(Drifting):
 
 def race(folder, module, *callbacks, max_epochs=4, ckpt_path=None, data=None, **kwargs):
     """Train with small batches, so that every validation samples the older arms, and they are read from their files."""
-    settings = {"budget": 200, "batch_size": 10, "policy": "uniform", "max_arms": 2, **kwargs.pop("bandit", {})}
+    settings = {"budget": 200, "batch_size": 10, "policy": "random", "max_arms": 2, **kwargs.pop("bandit", {})}
     callback = bandit(Path(folder) / "arms", **settings)
     last = ModelCheckpoint(Path(folder) / "last", save_last=True, save_top_k=-1, filename="{step}")
     done = fit(
@@ -222,7 +222,7 @@ def assert_first_is_kept(callback):
     assert callback.best_model_score.item() < 1.0
     saved = torch.load(callback.best_model_path, weights_only=False)
     assert saved["tm_bandit"]["tag"]
-    assert callback.result.num_samples["step8"] > 100, "it was read from its file and sampled in every validation"
+    assert callback.result.num_samples["step8"] > 250, "it was read from its file and sampled in every validation"
     assert not [reason for reason in callback.result.retired.values() if "room" not in reason]
 
 

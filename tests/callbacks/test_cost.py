@@ -4,16 +4,19 @@ import torch
 
 from tests.callbacks.models import bandit, fid, fit
 from tests.callbacks.test_report import TableLogger
-from tm_bandit.callbacks import _store
 from tm_bandit.callbacks._report import HistoryText
 from tm_bandit.callbacks._sidecar import pack, read_sidecars, unpack
+from tm_bandit.callbacks._store import ArmStore
 from tm_bandit.metrics.fid import OptimisticFID
 from tm_bandit.report.encoding import encode
 
 
 def test_the_weights_of_an_arm_are_read_at_most_once_per_validation(tmp_path, monkeypatch):
     read = []
-    monkeypatch.setattr(_store, "read_weights", lambda path, real=_store.read_weights: read.append(path) or real(path))
+    real = ArmStore.read
+    monkeypatch.setattr(
+        ArmStore, "read", lambda self, name: ((name in self._memory or read.append(name)) and None) or real(self, name)
+    )
     callback = bandit(tmp_path, budget=300, policy="random")
     fit(tmp_path, callback, max_epochs=3)
     assert callback.result.pulls["step8"] > 35, "it is pulled in all validations"

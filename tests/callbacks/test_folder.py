@@ -83,24 +83,24 @@ def test_where_a_resumed_run_goes_on(tmp_path):
     original = own(tmp_path / "x" / "run1" / "version_0" / "bandit")
     checkpoint = tmp_path / "x" / "run1" / "version_0" / "checkpoints" / "last.ckpt"
     new = tmp_path / "x" / "run1" / "version_1" / "bandit"
-    assert find(new, "r", str(original), checkpoint, in_place=True) == original
-    assert find(new, "r", str(original), checkpoint, in_place=False) == original, "it is beside the checkpoint"
-    assert find(new, "other", str(original), checkpoint, in_place=True) is None
+    assert find(new, "r", str(original), checkpoint, trusted=True) == original
+    assert find(new, "r", str(original), checkpoint, trusted=False) == original, "it is beside the checkpoint"
+    assert find(new, "other", str(original), checkpoint, trusted=True) is None
     # A copy has its own; without one, it has no right to the original's.
     copied = tmp_path / "x" / "run2" / "version_0" / "checkpoints" / "last.ckpt"
-    assert find(new, "r", str(original), copied, in_place=False) is None
+    assert find(new, "r", str(original), copied, trusted=False) is None
     copy = own(tmp_path / "x" / "run2" / "version_0" / "bandit")
-    assert find(new, "r", str(original), copied, in_place=False) == copy
+    assert find(new, "r", str(original), copied, trusted=False) == copy
     # The folder that is asked for comes first, and so does a version of it.
     asked = own(tmp_path / "asked" / "v3")
-    assert find(tmp_path / "asked", "r", str(original), checkpoint, in_place=True) == asked
+    assert find(tmp_path / "asked", "r", str(original), checkpoint, trusted=True) == asked
 
 
 @pytest.mark.parametrize("hint", ["", "/", "..", "../../..", "relative/bandit", "/a/../../b"])
 def test_hints_that_lead_nowhere(tmp_path, hint):
     own(tmp_path / "b")
-    assert find(tmp_path / "new", "r", hint, tmp_path / "b" / "c" / "last.ckpt", in_place=False) is None
-    assert find(tmp_path / "new", "r", hint, None, in_place=True) is None
+    assert find(tmp_path / "new", "r", hint, tmp_path / "b" / "c" / "last.ckpt", trusted=False) is None
+    assert find(tmp_path / "new", "r", hint, None, trusted=True) is None
 
 
 def test_only_our_own_temporary_files_are_swept(tmp_path):

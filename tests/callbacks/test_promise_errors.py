@@ -8,7 +8,17 @@ import torch
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 
-from tests.callbacks.models import Drifting, OneFolder, assert_first_is_kept, bandit, fid, fit, race, reference
+from tests.callbacks.models import (
+    Drifting,
+    Improving,
+    OneFolder,
+    assert_first_is_kept,
+    bandit,
+    fid,
+    fit,
+    race,
+    reference,
+)
 from tm_bandit.errors import InputError
 
 
@@ -194,3 +204,136 @@ def test_monitors_of_validations_that_are_passed_over(tmp_path, settings):
     charted = [line.split(",") for line in (Path(logger.log_dir) / "metrics.csv").read_text().splitlines()]
     column = charted[0].index("bandit/current")
     assert max(float(line[column]) for line in charted[1:] if line[column]) < 1e6, "no chart is spoilt"
+
+
+# ---- what a strict reviewer found ---------------------------------------------------------------------------------
+
+
+class LateHook(Improving):
+    """Its hook begins to fail in the middle of the training."""
+
+    def on_save_checkpoint(self, checkpoint):
+        if self.trainer.global_step >= 16 and "callbacks" not in checkpoint:
+            raise OSError("the hook has had enough")
+
+
+def test_a_hook_that_fails_later_on(tmp_path):
+    with pytest.warns(UserWarning, match="had enough.*weights alone"):
+        callback, done = race(tmp_path, LateHook)
+    assert callback.best_arm == "step32"
+    assert Path(callback.best_model_path).name == "step32.ckpt"
+    assert LateHook.load_from_checkpoint(callback.best_model_path).net.bias[0] == 6.5
+    assert done.callback_metrics["bandit/best_step"] == 32, "the scalars were logged"
+
+
+def test_the_best_file_stays_until_its_successor_is_there(tmp_path, monkeypatch):
+    real = Path.replace
+
+    def failing(self, target):
+        if Path(target).name in ("step16.ckpt", "step24.ckpt"):
+            raise PermissionError("busy")
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "replace", failing)
+    callback = bandit(tmp_path / "arms", budget=200, policy="random", max_arms=1)
+    with pytest.warns(UserWarning, match="could not get its name"):
+        fit(tmp_path, callback, module=Improving, max_epochs=3)
+    assert callback.best_arm == "step24"
+    assert Path(callback.best_model_path).name == "step8.ckpt", "the last one that could be written"
+    assert Path(callback.best_model_path).exists()
+
+
+def test_files_that_cannot_be_deleted_end_no_training(tmp_path, monkeypatch):
+    real = Path.unlink
+
+    def failing(self, missing_ok=False):
+        if self.suffix == ".ckpt":
+            raise PermissionError("the file is open")
+        real(self, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", failing)
+    callback = bandit(tmp_path / "arms", budget=200, policy="random", max_arms=1)
+    fit(tmp_path, callback, module=Improving, max_epochs=4)
+    assert callback.best_arm == "step32"
+    assert len(list((tmp_path / "arms").glob("*.ckpt"))) == 4
+    monkeypatch.undo()
+    assert [item["file"] for item in callback._session.store.dropped] == ["step8.ckpt", "step16.ckpt", "step24.ckpt"]
+
+
+def test_two_errors_in_a_row_do_not_unseat_the_best(tmp_path):
+    class Unlucky(Drifting):
+        def sample(self, num_samples):
+            if self.trainer.global_step in (16, 24) and self.net.bias[0] == 0.5:
+                raise RuntimeError("bad luck")
+            return super().sample(num_samples)
+
+    with pytest.warns(UserWarning, match="bad luck"):
+        callback, _ = race(tmp_path, Unlucky, bandit={"max_arms": 4})
+    assert callback.best_arm == "step8"
+    assert not callback.result.retired
+
+
+def test_a_refused_start_does_not_poison_the_callback(tmp_path):
+    class Moody(Drifting):
+        broken = True
+
+        def sample(self, num_samples):
+            if Moody.broken:
+                raise RuntimeError("not yet")
+            return super().sample(num_samples)
+
+    callback, module = bandit(tmp_path / "arms"), Moody()
+    for _ in range(2):
+        with pytest.raises(InputError, match="not yet"):
+            fit(tmp_path, callback, module=module, max_epochs=1)
+    Moody.broken = False
+    fit(tmp_path, callback, module=module, max_epochs=1)
+    assert callback.best_arm == "step8"
+
+
+def test_a_checkpoint_that_is_taken_while_an_arm_is_in_the_module(tmp_path):
+    saved = []
+
+    class Signalled(Drifting):
+        def sample(self, num_samples):
+            if self.trainer.global_step == 16 and self.net.bias[0] == 0.5 and not saved:
+                saved.append(tmp_path / "signal.ckpt")
+                self.trainer.save_checkpoint(saved[0])
+            return super().sample(num_samples)
+
+    callback, _ = race(tmp_path, Signalled, max_epochs=2)
+    content = torch.load(saved[0], weights_only=False)
+    assert content["state_dict"]["net.bias"][0] == 1.5, "the weights of the training, not those of an arm"
+    state = content["callbacks"][callback.state_key]
+    assert [arm["step"] for arm in state["arms"]] == [8], "and what is known of the last validation that has ended"
+
+
+def test_a_variant_that_is_no_longer_listed(tmp_path):
+    variants = {"": {}, "x": {"scale": 1.5}}
+    race(tmp_path, Drifting, max_epochs=2, bandit={"variants": variants, "max_arms": 4})
+    with pytest.warns(UserWarning, match="its variant is no longer listed"):
+        again, _ = race(tmp_path, Drifting, max_epochs=3, ckpt_path=tmp_path / "last" / "last.ckpt")
+    assert again.best_arm == "step8"
+    assert set(again.result.retired) >= {"step8/x", "step16/x"}
+
+
+def test_files_do_not_pile_up_when_lightning_saved_only_once(tmp_path):
+    callback = bandit(tmp_path / "arms", budget=200, policy="random", max_arms=2)
+    once = ModelCheckpoint(tmp_path / "once", monitor="bandit/current", mode="max", save_top_k=1)
+    fit(tmp_path, callback, once, module=Improving, max_epochs=8)
+    left = {path.stem for path in (tmp_path / "arms").glob("*.ckpt")}
+    # Those that the only checkpoint knows, or may be resumed with, and the two that are still in the race.
+    assert left == {"step8", "step16", "step56", "step64"}
+
+
+@pytest.mark.filterwarnings("ignore:Validating sparse tensor invariants")
+def test_sparse_and_other_tensors(tmp_path):
+    class Odd(Drifting):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("coo", torch.eye(3).to_sparse())
+            self.register_buffer("whole", torch.arange(3))
+            self.register_buffer("wave", torch.ones(2, dtype=torch.complex64).conj())
+
+    callback, _ = race(tmp_path, Odd, max_epochs=3)
+    assert callback.best_arm == "step8"

@@ -43,7 +43,7 @@ def test_resuming_a_copy_leaves_the_original_alone(tmp_path):
 
 
 def logged(folder, max_epochs, ckpt_path=None):
-    callback = bandit(None, budget=200, policy="uniform", max_arms=2)
+    callback = bandit(None, budget=200, policy="random", max_arms=2)
     last = ModelCheckpoint(save_last=True)
     logger = CSVLogger(folder, name="run")
     fit(folder, callback, last, module=Drifting, max_epochs=max_epochs, ckpt_path=ckpt_path, logger=logger)
@@ -82,7 +82,9 @@ def test_planted_paths_are_not_used(tmp_path):
     checkpoint = torch.load(tmp_path / "run" / "last" / "last.ckpt", weights_only=False)
     state = checkpoint["callbacks"][callback.state_key]
     state["folder"] = str(precious)
-    state["dropped"] += [{"file": name, "tag": "", "since": 0} for name in ("../precious", str(precious), "last")]
+    state["dropped"] += [
+        {"file": name, "tag": "", "since": 0, "born": 0} for name in ("../precious", str(precious), "last")
+    ]
     for filed in state["files"].values():
         filed["file"] = "../precious/model.ckpt"
     torch.save(checkpoint, tmp_path / "run" / "last" / "last.ckpt")

@@ -63,7 +63,7 @@ class Hyper(Drifting):
 @pytest.mark.parametrize("kind", HYPERPARAMETERS)
 def test_any_hyperparameters(tmp_path, kind, recwarn):
     value = HYPERPARAMETERS[kind]
-    callbacks = bandit(tmp_path / "arms", budget=200, policy="uniform", max_arms=2)
+    callbacks = bandit(tmp_path / "arms", budget=200, policy="random", max_arms=2)
     fit(tmp_path, callbacks, module=Hyper(value), max_epochs=4)
     assert_first_is_kept(callbacks)
     said = [str(w.message) for w in recwarn if "cannot be written and read back" in str(w.message)]
@@ -140,7 +140,7 @@ def test_any_checkpoint_hooks(tmp_path, module):
 
 
 def test_a_hook_that_always_fails(tmp_path):
-    callback = bandit(tmp_path / "arms", budget=200, policy="uniform", max_arms=2)
+    callback = bandit(tmp_path / "arms", budget=200, policy="random", max_arms=2)
     with pytest.warns(UserWarning, match=r"this hook always fails.*weights alone") as caught:
         fit(tmp_path, callback, module=Refuses, max_epochs=4)
     assert sum("this hook" in str(warning.message) for warning in caught) == 1

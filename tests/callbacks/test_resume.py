@@ -135,7 +135,8 @@ def test_going_back_to_an_earlier_checkpoint(tmp_path, whole):
     first = train(tmp_path)
     later = set(first.result.num_samples) - {"step8", "step16"}
     kept = {path.name for path in (tmp_path / "arms").glob("*.ckpt")}
-    back = train(tmp_path, ckpt_path=tmp_path / "last" / "step=16.ckpt")
+    with pytest.warns(UserWarning, match="has dropped .* since"):
+        back = train(tmp_path, ckpt_path=tmp_path / "last" / "step=16.ckpt")
     # The later arms are made anew; the files of the first training are not written over.
     assert set(back.result.num_samples) >= later
     assert back.result.total_samples >= 5 * 60 - 2 * 60

@@ -7,7 +7,7 @@ from tm_bandit.callbacks._sidecar import Sidecar, choose, restrict, validation_i
 
 def state(validation, step, **tags):
     files = {name: {"file": f"{name}.ckpt", "tag": tag} for name, tag in tags.items()}
-    return {"validation": validation, "step": step, "files": files}
+    return {"validation": validation, "step": step, "files": files, "admitted": tags}
 
 
 def sidecar(lineage, step, **tags):

@@ -1,0 +1,123 @@
+"""The books of a training: which arms there are, which validations there were, what Lightning's checkpoints know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tm_bandit.callbacks._arms import Arm
+from tm_bandit.callbacks._resume import STATE_VERSION, Resumed, ResumePoint
+from tm_bandit.callbacks._sidecar import sidecar_name, validation_id
+from tm_bandit.callbacks._store import ArmStore
+
+
+@dataclass
+class Books:
+    """What all ranks know of a training, and what is written down so that it can be resumed.
+
+    Args:
+        arms: the active arms by name.
+        known: names of all arms there ever were.
+        failures: in how many validations in a row arms have failed.
+        admitted: content tags by name of the weights that the last validation admitted.
+        lineage: the validations so far, as :func:`~tm_bandit.callbacks._sidecar.validation_id` names them.
+        number: how many validations there were.
+        step: the ``global_step`` of the last one; -1 if there was none.
+        reference: tag of the reference, if it was collected from a validation.
+        dumped: number and name of the last validation that the newest checkpoint knows; ``None`` without a checkpoint.
+        dumped_step: the ``global_step`` of that checkpoint.
+        confirmed: as ``dumped``, of the newest checkpoint that is known to be on disk.
+    """
+
+    arms: dict[str, Arm] = field(default_factory=dict)
+    known: list[str] = field(default_factory=list)
+    failures: dict[str, int] = field(default_factory=dict)
+    admitted: dict[str, str] = field(default_factory=dict)
+    lineage: list[str] = field(default_factory=list)
+    number: int = 0
+    step: int = -1
+    reference: str = ""
+    dumped: tuple[int, str] | None = None
+    dumped_step: int = -1
+    confirmed: tuple[int, str] | None = None
+
+    @property
+    def validation(self) -> str:
+        """Name of the last validation; empty if there was none."""
+        return self.lineage[-1] if self.lineage else ""
+
+    def admit(self, arm: Arm) -> None:
+        """Add a new arm."""
+        self.arms[arm.name] = arm
+        self.known.append(arm.name)
+
+    def turn_page(self, step: int) -> None:
+        """Note that the validation of a step has ended."""
+        self.lineage.append(validation_id(self.validation, step, self.admitted))
+        self.number += 1
+        self.step = step
+
+    def note_checkpoint(self, state: dict[str, Any], step: int) -> None:
+        """Note that Lightning is writing a checkpoint.
+
+        Args:
+            state: what :meth:`describe` returned for it.
+            step: its ``global_step``.
+        """
+        self.dumped, self.dumped_step = (state["number"], state["validation"]), step
+
+    def close(self) -> None:
+        """Note that the training has ended, and that all checkpoints are on disk."""
+        self.confirmed = self.dumped
+        if self.dumped is not None and self.dumped_step == self.step:
+            # A checkpoint that was written just before the last validation is resumed after it.
+            self.confirmed = (self.number, self.dumped[1])
+
+    def superseded(self) -> Iterable[str]:
+        """Return the sidecars that no checkpoint can ask for: neither its own validation's nor the next one's."""
+        needed = {point[1] for point in (self.dumped, self.confirmed) if point is not None}
+        for before, validation in zip(["", *self.lineage], self.lineage[:-1], strict=False):
+            if validation not in needed and before not in needed:
+                yield sidecar_name(validation)
+
+    def describe(self, store: ArmStore, files: dict[str, dict[str, str]]) -> dict[str, Any]:
+        """Return the metadata for the sidecar and for Lightning's checkpoint: names and tags, no statistics.
+
+        Args:
+            store: the weights of the arms.
+            files: file and tag of each of them.
+        """
+        return {
+            "version": STATE_VERSION,
+            "run": store.folder.run,
+            "validation": self.validation,
+            "number": self.number,
+            "step": self.step,
+            "folder": str(store.folder.root),
+            "files": files,
+            "born": dict(store.born),
+            "dropped": [dict(item) for item in store.dropped],
+            "admitted": dict(self.admitted),
+            "arms": [arm.to_dict() for arm in self.arms.values()],
+            "known": list(self.known),
+            "failures": dict(self.failures),
+            "reference": self.reference,
+        }
+
+    def go_on(self, resumed: Resumed, point: ResumePoint, variants: Iterable[str]) -> None:
+        """Take the books of an interrupted training up.
+
+        Args:
+            resumed: where it goes on.
+            point: the checkpoint that is resumed, which is on disk.
+            variants: names of the sampler variants that are listed now.
+        """
+        state, listed = resumed.state, set(variants)
+        arms = [Arm(**values) for values in state["arms"]]
+        self.arms = {arm.name: arm for arm in arms if arm.variant in listed}
+        self.known, self.lineage = list(state["known"]), list(resumed.lineage)
+        self.failures, self.admitted = dict(state["failures"]), dict(state["admitted"])
+        self.number, self.step = state["number"], state["step"]
+        self.dumped = self.confirmed = (point.state["number"], point.state["validation"])
+        self.dumped_step = point.step

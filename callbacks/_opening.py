@@ -1,0 +1,111 @@
+"""What a training and the callback have to agree on at the start: the folder, and what Lightning is about to do."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
+
+from tm_bandit.callbacks._distributed import Ranks
+from tm_bandit.callbacks._folder import RunFolder, claim, default_root, find, home
+from tm_bandit.callbacks._resume import ResumePoint
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+    from tm_bandit.callbacks.bandit_checkpoint import BanditCheckpoint
+
+
+def open_folder(
+    settings: BanditCheckpoint, trainer: Trainer, ranks: Ranks, point: ResumePoint | None
+) -> tuple[RunFolder, bool]:
+    """Return the folder of the run, and whether it is that of the run that is resumed; on all ranks.
+
+    Args:
+        settings: the callback.
+        trainer: the running Trainer.
+        ranks: the processes.
+        point: the checkpoint that is resumed, if any.
+
+    Raises:
+        InputError: if nothing can be written there.
+    """
+    run = ranks.tell(secrets.token_hex(8)) if point is None else point.state["run"]
+    error: Exception | None = None
+    root, found = _wanted_folder(settings, trainer, ranks), None
+    if ranks.is_zero and not is_dev_run(trainer):
+        try:
+            if point is not None:
+                hint = point.state["folder"]
+                # By default, a run is where all runs of this Trainer are.
+                trusted = point.in_place or (settings.dirpath is None and Path(hint).is_relative_to(home(trainer)))
+                found = find(root, run, hint, point.path, trusted)
+            wanted, root = root, claim(found or root, run)
+            if found is None and root != wanted:
+                rank_zero_info(f"{settings.key}: {wanted} belongs to another run; this one writes to {root}.")
+        except Exception as reason:  # the other ranks must hear of it
+            error = reason
+    ranks.agree(error)
+    root, found = ranks.tell((root, found))
+    if point is not None and found is None and point.state["arms"]:
+        rank_zero_warn(
+            f"The arms of the run that is resumed were in {point.state['folder']}. They are neither in {root} nor "
+            "beside the checkpoint, so they are left alone and the selection starts anew. To go on with them, give "
+            "dirpath= their folder."
+        )
+    return RunFolder(root, run), found is not None
+
+
+def _wanted_folder(settings: BanditCheckpoint, trainer: Trainer, ranks: Ranks) -> Path:
+    given = settings.dirpath
+    if given is None:
+        return ranks.tell(default_root(trainer, settings.key))
+    others = [callback for callback in trainer.checkpoint_callbacks if callback is not settings]
+    shared = any(getattr(other, "dirpath", None) == given and isinstance(other, type(settings)) for other in others)
+    root = Path(given).expanduser().absolute()
+    return root / settings.key if shared else root
+
+
+def warn_of_idle_ranks(settings: BanditCheckpoint, ranks: Ranks) -> None:
+    """Say so if a pull is made of fewer calls than there are ranks.
+
+    Args:
+        settings: the callback.
+        ranks: the processes.
+    """
+    chunks = -(-settings.batch_size // settings.chunk_size)
+    if chunks < ranks.world_size:
+        rank_zero_warn(
+            f"{settings.key}: a pull of {settings.batch_size} samples is drawn in {chunks} calls of the sampler, so "
+            f"{ranks.world_size - chunks} of {ranks.world_size} ranks draw samples that are thrown away; give "
+            f"chunk_size={max(1, settings.batch_size // ranks.world_size)}."
+        )
+
+
+def is_dev_run(trainer: Trainer) -> bool:
+    """Whether this is a ``fast_dev_run``, which writes nothing.
+
+    Args:
+        trainer: the running Trainer.
+    """
+    return bool(getattr(trainer, "fast_dev_run", False))  # Lightning sets it without declaring it
+
+
+def is_validation_next(trainer: Trainer, done: int) -> bool:
+    """Whether Lightning is about to validate the weights that it writes to a checkpoint.
+
+    After a resume from that checkpoint it will not do so. There is no public way to ask.
+
+    Args:
+        trainer: the running Trainer.
+        done: the ``global_step`` of the last validation that has ended.
+    """
+    loop = trainer.fit_loop
+    if not trainer.training or not trainer.enable_validation or done == trainer.global_step:
+        return False
+    try:
+        return bool(loop.epoch_loop._should_check_val_fx(loop._data_fetcher))  # type: ignore[arg-type]
+    except Exception:  # another version of Lightning, or no training under way
+        return False
