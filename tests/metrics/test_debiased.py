@@ -1,8 +1,5 @@
-"""What is said of few samples: the debiased estimates, the standard error of the score, and the coarse loss."""
+"""What is said of few samples: the debiased estimates and the standard error of the score."""
 
-import math
-
-import numpy as np
 import pytest
 import torch
 
@@ -42,30 +39,6 @@ def test_the_smaller_of_two_biases_is_right_for_collapsed_and_for_rotated_arms(m
         metric.update_features(rows @ root.T)
         found.append(float(metric.debiased().value))
     assert sum(found) / len(found) == pytest.approx(truth, rel=tolerance)
-
-
-def test_coarse_losses_are_a_shift_and_a_scale_in_the_references_own_axes():
-    covariance = rotated()
-    rows = 3.0 + torch.randn(10, DIM, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    values, vectors = np.linalg.eigh(covariance.numpy())
-    turned = (rows.numpy() - 2.0) @ vectors
-    variances = turned.var(0, ddof=1)
-    shift = turned.mean(0) ** 2 - variances / 10
-    scale = (math.sqrt(variances.sum()) - math.sqrt(values.sum())) ** 2
-    expected = {"coarse_even": values.sum() * (shift / values).mean() + scale, "coarse_plain": shift.sum() + scale}
-
-    def coarse(count, batch, **options):
-        metric = OptimisticFID(feature="none", reference=ReferenceStatistics(ZERO + 2.0, covariance), **options)
-        for part in rows[:count].split(batch):
-            metric.update_features(part)
-        return metric.losses(expected)
-
-    assert coarse(10, 10) == pytest.approx(expected, rel=1e-6)
-    assert coarse(10, 3) == pytest.approx(expected, rel=1e-6)
-    # Nothing is known before the first fit, and without a witness.
-    assert all(map(math.isnan, coarse(9, 9).values()))
-    assert all(map(math.isnan, coarse(10, 10, bound="paper").values()))
-    assert set(OptimisticFID.loss_fields) - set(OptimisticIS.loss_fields) == set(expected)
 
 
 def equal_classes(count, generator):

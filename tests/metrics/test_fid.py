@@ -15,8 +15,8 @@ from torchmetrics.image.fid import FrechetInceptionDistance
 from tests._reference import frechet as oracle
 from tm_bandit import OptimisticFID, ReferenceStatistics
 from tm_bandit._exceptions import NotReadyError
-from tm_bandit.functional import fd_burn_in
-from tm_bandit.functional.fd_bounds import covariance_norms
+from tm_bandit.bounds import fd_burn_in
+from tm_bandit.bounds.fd_bounds import covariance_norms
 
 DIM = 12
 CLASSIC_BOUNDS = ("paper", "authors", "bounded", "naive", "none")

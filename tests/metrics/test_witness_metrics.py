@@ -10,12 +10,13 @@ from tests._ddp import RankPool
 from tm_bandit import OptimisticFID, OptimisticIS, ReferenceStatistics
 from tm_bandit._exceptions import InputError, NotReadyError
 from tm_bandit.functional import frechet_distance, moments_from_rows
-from tm_bandit.functional.crossfit import fold_numbers
+from tm_bandit.functional.crossfit import fold_numbers, refit_counts
 from tm_bandit.functional.debias import RootTrace, slope_ratio
-from tm_bandit.functional.frechet_stream import FrechetStream
-from tm_bandit.metrics import inception
-from tm_bandit.metrics._debias import measure_parts
+from tm_bandit.metrics import marginal_view
 from tm_bandit.metrics.base import LOSS_FIELDS
+from tm_bandit.metrics.frechet_debias import measure_parts
+from tm_bandit.metrics.frechet_stream import FrechetStream
+from tm_bandit.metrics.row_log import RowLog
 
 DIM = 24
 
@@ -75,7 +76,7 @@ class TestFrechet:
     def test_one_look_asks_the_witness_once(self, monkeypatch):
         asked = []
         real = FrechetStream.summary
-        monkeypatch.setattr(FrechetStream, "summary", lambda self: asked.append(self.count) or real(self))
+        monkeypatch.setattr(FrechetStream, "summary", lambda self, log: asked.append(log.length) or real(self, log))
         metric = filled(draw(60))
         values(metric)
         assert asked == [60]
@@ -87,7 +88,8 @@ class TestFrechet:
     def test_the_slope_is_that_of_all_rows_against_their_parts(self, gone):
         rows = draw(200)
         folded = moments_from_rows(rows[:gone]) if gone else None
-        found = measure_parts(REFERENCE, folded, list(rows[gone:].split(30)), True, None)
+        log = RowLog(list(rows[gone:].split(30)), folded)
+        found = measure_parts(REFERENCE, log, max(refit_counts(200)), True)
         used = rows[: found.num]
         side = (torch.arange(len(used)) >= gone).long() if gone else fold_numbers(0, len(used)) % 2
         ratio = slope_ratio(root_trace(used), [root_trace(used[side == half]) for half in (0, 1)], REFERENCE.bias)
@@ -296,8 +298,7 @@ class TestMemory:
         for part in draw(count, ref=ref).split(7):
             metric.update_features(part)
             metric.compute()
-        stream = metric._caches["witness"].read(None, [], metric.rows)
-        assert all(mine is theirs for mine, theirs in zip(stream._batches, metric.rows, strict=True))
+        stream = metric.row_log.known("stream")
         tensors = [value for value in vars(stream).values() if isinstance(value, torch.Tensor)]
         kept = sum(part.numel() for part in (*tensors, *stream._witness))
         assert kept <= 1.5 * count + 5 * (dim * dim + 3 * dim) + dim
@@ -389,8 +390,8 @@ class TestInception:
 
     def test_one_look_asks_the_witness_once(self, monkeypatch):
         asked = []
-        real = inception.witness_moments
-        monkeypatch.setattr(inception, "witness_moments", lambda *given: asked.append(given) or real(*given))
+        real = marginal_view.witness_moments
+        monkeypatch.setattr(marginal_view, "witness_moments", lambda *given: asked.append(given) or real(*given))
         metric, fresh = OptimisticIS("none"), OptimisticIS("none")
         metric.update_probs(draw_probs(60))
         values(metric)

@@ -40,8 +40,6 @@ _EIGENVALUE_FLOOR = 1e-6
 _VARIANCE_FLOOR = 1e-4
 #: While rows are few, no eigenvalue of the fitted block falls below this share of its uncorrelated value.
 _EIGEN_SHARE = 0.3
-#: Axes with less than this share of the mean variance do not count in the even coarse distance.
-_COARSE_SHARE = 0.01
 #: A witness is damped by at most this factor.
 _MIN_DAMPING = 0.3
 
@@ -172,56 +170,6 @@ def sum_rows(rows: Tensor, axes: Axes, block: int) -> FrechetSums:
         energy.sum(-2),
         energy.square().sum(-2),
     )
-
-
-class CoarseDistances(NamedTuple):
-    """Two opinions about the Frechet distance, see :func:`coarse_distances`.
-
-    Args:
-        even: with the shift in units of the reference's own deviations, in which all axes count alike.
-        plain: with the shift as it is, in which the leading axes count most.
-    """
-
-    even: Tensor
-    plain: Tensor
-
-
-def coarse_distances(num: Tensor, first: Tensor, second: Tensor, axes: Axes) -> CoarseDistances:
-    r"""Return the Frechet distance of rows that are taken for a shifted and scaled copy of the reference.
-
-    .. math::
-        \delta + \bigl(\sqrt{\mathrm{Tr} S_g} - \sqrt{\mathrm{Tr} S_r}\bigr)^2, \qquad
-        \delta_\mathrm{plain} = \sum_i \Bigl(\bar y_i^2 - \frac{s_i^2}{n}\Bigr), \quad
-        \delta_\mathrm{even} = \frac{\mathrm{Tr} S_r}{d} \sum_i \frac{\bar y_i^2 - s_i^2 / n}{\lambda_i}
-
-    Only two numbers are estimated, the squared length of the shift, with its noise :math:`s_i^2 / n` taken off, and the
-    scale. So both can be compared at different :math:`n`. At few rows the even one is much less noisy than the debiased
-    distance, and sees a shift well that is spread over the axes like the reference's deviations; the plain one is about
-    as noisy, and sees a shift along few leading axes, to which the even one is blind. Both are blind to a rotation:
-    opinions, neither bounds nor estimates to report.
-
-    Args:
-        num: number of rows, at least two, shape ``(...)``.
-        first: sum of the rows, ``(..., d)``.
-        second: sum of the squared rows, ``(..., d)``.
-        axes: the reference. Axes with next to no variance do not count in the even shift.
-
-    Example:
-        >>> rows = 1.0 + torch.randn(50, 200, generator=torch.Generator().manual_seed(0)).double()
-        >>> num, axes = torch.tensor(50.0).double(), make_axes(torch.ones(200))
-        >>> found = coarse_distances(num, rows.sum(0), rows.square().sum(0), axes)
-        >>> round(float(found.even) / 200, 1), round(float(found.plain) / 200, 1)  # shifted by one deviation
-        (1.0, 1.0)
-    """
-    n = num[..., None]
-    mean = first / n
-    variance = ((second - n * mean.square()) / (n - 1)).clamp_min(0)
-    shift = mean.square() - variance / n
-    values = axes.eigenvalues
-    counted = (values > 0) & (values >= _COARSE_SHARE * values.mean())
-    even = torch.where(counted, shift / axes.floored, 0.0).sum(-1) / counted.sum().clamp_min(1)
-    scale = (variance.sum(-1).sqrt() - values.sum().sqrt()).square()
-    return CoarseDistances(values.sum() * even + scale, shift.sum(-1) + scale)
 
 
 def fit_frechet_map(sums: FrechetSums, axes: Axes) -> FrechetFit:

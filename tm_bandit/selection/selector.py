@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from tm_bandit._arguments import check_count
 from tm_bandit._exceptions import ArmError, InputError, NotReadyError, WeightsError, brief
 from tm_bandit._interrupt import uninterrupted
 from tm_bandit.metrics.base import OptimisticMetric
@@ -20,7 +21,7 @@ from tm_bandit.selection.arm import FEWEST_SAMPLES, Arm
 from tm_bandit.selection.report import History, build_result
 from tm_bandit.selection.result import SelectionResult
 from tm_bandit.selection.sampling import Sampler, draw, stable_seed
-from tm_bandit.selection.setup import arm_delta, arm_metric, certifies, check_arguments, check_count, resolve_policy
+from tm_bandit.selection.setup import arm_delta, certifies, check_arguments, resolve_policy
 from tm_bandit.selection.state import load_state, state_of
 from tm_bandit.selection.verdict import Verdict, judge
 
@@ -190,7 +191,7 @@ class ModelSelector:
             raise InputError(f"Expected a new name for the arm, but got {name!r}, which exists; choose another name.")
         if sampler is not None and not callable(sampler):
             raise InputError(f"Expected a callable sampler for arm {name!r}, but got {type(sampler).__name__}.")
-        metric = arm_metric(self.metric, arm_delta(self.metric, self._initial, len(self._arms) + 1), self.device)
+        metric = self.metric.fork(arm_delta(self.metric, self._initial, len(self._arms) + 1), self.device)
         joined = {arm.name: arm.stats.num_samples for arm in self._arms.values() if arm.retired is None}
         self._arms[name] = Arm(name, metric, sampler, 1.0 + self.refresh, joined)
         self._verdict = replace(self._verdict, level="open")

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from tm_bandit._exceptions import InputError, NotReadyError
+from tm_bandit.bounds.bound import Bound, Guarantee, NoBound
 from tm_bandit.functional.inception_score import ClassSums, entropy, sample_variance
 
 _MOST_ENTROPIC = math.exp(-1.0)
@@ -101,11 +104,48 @@ def is_bound_naive(sums: ClassSums, delta: float) -> Tensor:
     return _optimistic(sums, math.log(4.0 * sums.num_classes / delta), torch.ones_like(sums.prob), cap)
 
 
-#: The optimistic values that need no more than :class:`ClassSums`.
-IS_BOUNDS: dict[str, Callable[[ClassSums, float], Tensor]] = {
-    "paper": is_bound_paper,
-    "authors": is_bound_authors,
-    "naive": is_bound_naive,
+class InceptionView(Protocol):
+    """What these bounds may ask about the samples."""
+
+    @property
+    def sums(self) -> ClassSums:
+        """Class sums of the samples."""
+
+    @property
+    def level(self) -> float:
+        """Failure probability of one look."""
+
+    def estimate(self) -> float:
+        """Return the plain loss, minus the logarithm of the score."""
+
+
+@dataclass(frozen=True)
+class InceptionFormula(Bound[InceptionView]):
+    """A one-sided bound that needs no more than class sums.
+
+    Args:
+        formula: upper bound of the logarithm of the score, from class sums and a failure probability.
+        guarantee: what the theorem promises, if there is one.
+    """
+
+    formula: Callable[[ClassSums, float], Tensor]
+    guarantee: Guarantee = "none"
+
+    def optimistic(self, view: InceptionView) -> float:
+        """Return minus the upper bound."""
+        return -float(self.formula(view.sums, view.level))
+
+    def pessimistic(self, view: InceptionView) -> float:
+        """Return infinity: the inequality has one side only."""
+        return math.inf
+
+
+#: The bounds of the Inception Score that are reproduced.
+IS_BOUNDS: dict[str, Bound[InceptionView]] = {
+    "paper": InceptionFormula(is_bound_paper, guarantee="finite"),
+    "authors": InceptionFormula(is_bound_authors),
+    "naive": InceptionFormula(is_bound_naive),
+    "none": NoBound(min_samples=1),
 }
 
 

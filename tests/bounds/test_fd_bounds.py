@@ -8,7 +8,7 @@ import torch
 
 from tests._reference import frechet as oracle
 from tm_bandit._exceptions import InputError
-from tm_bandit.functional import (
+from tm_bandit.bounds import (
     CovarianceNorms,
     covariance_norms,
     fd_bonus_authors,
