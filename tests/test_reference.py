@@ -111,7 +111,7 @@ def test_too_few_or_unequal_rows():
         ReferenceStatistics.from_features([])
     with pytest.raises(InputError, match=r"\(n, 4\), but got \(2, 3\)"):
         ReferenceStatistics.from_features([draw(0, 5), draw(0, 2, 3)])
-    with pytest.raises(InputError, match="at least two samples, but got 1"):
+    with pytest.raises(InputError, match="`num_samples` to be an integer of at least 2, but got 1"):
         ReferenceStatistics(torch.zeros(2), torch.eye(2), num_samples=1)
 
 

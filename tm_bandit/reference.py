@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tm_bandit._arguments import check_count
 from tm_bandit._device import as_float64, exact_device
 from tm_bandit._exceptions import InputError
 from tm_bandit._statistics import StoredStatistics, read_statistics, write_statistics
@@ -64,11 +65,9 @@ class ReferenceStatistics:
                 "Expected a mean of shape (d,) and a covariance of shape (d, d), but got "
                 f"{tuple(mean.shape)} and {tuple(sigma.shape)}."
             )
-        if num_samples is not None and int(num_samples) < 2:
-            raise InputError(f"Expected a reference of at least two samples, but got {num_samples}.")
         self.mean = mean.clone()
         self.covariance = _checked_covariance(sigma)
-        self.num_samples = None if num_samples is None else int(num_samples)
+        self.num_samples = None if num_samples is None else check_count("num_samples", num_samples, 2)
         self.extractor = None if extractor in (None, NO_EXTRACTOR) else str(extractor)
         self._elsewhere: dict[torch.device, ReferenceStatistics] = {}
 

@@ -21,6 +21,7 @@ from tm_bandit._exceptions import InputError, NotReadyError
 from tm_bandit.bounds.bound import Bound, Guarantee, NoBound
 from tm_bandit.functional.inception_score import ClassSums, entropy, sample_variance
 
+#: Where -z log z is largest.
 _MOST_ENTROPIC = math.exp(-1.0)
 
 

@@ -16,6 +16,7 @@ from tm_bandit._exceptions import InputError, NotReadyError
 from tm_bandit.bounds.bound import Bound
 from tm_bandit.bounds.fd_bounds import FD_BOUNDS, FrechetTuning
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor
+from tm_bandit.functional.crossfit import FOLDS
 from tm_bandit.functional.moments import LARGEST_FEATURE, Moments, add_rows_, merge_moments, moments_from_rows
 from tm_bandit.metrics._attributes import Setting, optional, state
 from tm_bandit.metrics.base import as_list, exact_arithmetic
@@ -26,9 +27,7 @@ from tm_bandit.reference import ReferenceStatistics
 
 #: Float dtypes by number, so that ranks can agree on one.
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-#: Rows are settled in multiples of this, which keeps the folds of the others as they were.
-_FOLD_UNIT = 10
-#: Rows that are kept unless `max_rows` says else: with fewer than four per dimension a fit of the kept half is poor.
+#: Rows that are kept unless `max_rows` says else: up to four per dimension a refit of all rows still gains something.
 _ROWS_PER_DIMENSION, _LEAST_ROWS = 4, 4096
 
 F = TypeVar("F", bound="OptimisticFID")
@@ -433,7 +432,8 @@ class OptimisticFID(FeatureMetric):
         if not self._bound.keeps_rows or self._given_reference is None:
             return 0
         most = self.max_rows or max(_ROWS_PER_DIMENSION * self._given_reference.num_features, _LEAST_ROWS)
-        return max(most // (2 * _FOLD_UNIT), 1) * _FOLD_UNIT
+        # Multiples of the number of folds leave the other rows in the folds they had.
+        return max(most // (2 * FOLDS), 1) * FOLDS
 
     def _limit_rows(self, log: RowLog) -> None:
         """Settle the older half of the rows whenever ``max_rows`` are kept; without a witness, fold all beyond ``d``.

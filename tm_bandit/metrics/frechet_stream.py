@@ -32,7 +32,7 @@ from tm_bandit.functional.witness_fd import (
 )
 from tm_bandit.metrics.row_log import RowLog
 
-#: Up to so many multiplications a rotation is done in one thread.
+#: Up to so many multiplications a rotation is done in one thread: more threads would wait longer than they work.
 _SMALL_PRODUCT = 2**22
 #: At most so many rows are rotated at a time, because they pass through float64.
 _MANY_ROWS = 512
