@@ -1,10 +1,9 @@
 """What is reproduced: the bounds of the paper and of its authors' program, apart from our own."""
 
-from tm_bandit.bounds.bound import Bound, Guarantee, NoBound
+from tm_bandit.bounds.bound import Bound
 from tm_bandit.bounds.fd_bounds import (
     FD_BOUNDS,
     CovarianceNorms,
-    FrechetBonus,
     covariance_norms,
     fd_bonus_authors,
     fd_bonus_bounded,
@@ -13,17 +12,13 @@ from tm_bandit.bounds.fd_bounds import (
     fd_burn_in,
     threshold_covariance,
 )
-from tm_bandit.bounds.is_bounds import IS_BOUNDS, InceptionFormula, is_bound_authors, is_bound_naive, is_bound_paper
+from tm_bandit.bounds.is_bounds import IS_BOUNDS, is_bound_authors, is_bound_naive, is_bound_paper
 
 __all__ = [
     "FD_BOUNDS",
     "IS_BOUNDS",
     "Bound",
     "CovarianceNorms",
-    "FrechetBonus",
-    "Guarantee",
-    "InceptionFormula",
-    "NoBound",
     "covariance_norms",
     "fd_bonus_authors",
     "fd_bonus_bounded",

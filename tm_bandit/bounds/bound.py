@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Any, Literal
 
 #: What an interval promises: to hold at all looks together, at one sample count (or as many as `horizon` says), or
 #: nothing.
 Guarantee = Literal["anytime", "finite", "none"]
 
 
-class HasEstimate(Protocol):
-    """A view of samples that knows their plain loss."""
-
-    def estimate(self) -> float:
-        """Return the plug-in loss."""
-
-
-View = TypeVar("View", bound=HasEstimate, contravariant=True)
-
-
-class Bound(ABC, Generic[View]):
+class Bound(ABC):
     """Turns a view of the samples into losses; it holds no samples itself, so all metrics share one object.
 
-    A view computes what it is asked for, when it is asked: a bound should ask for no more than it needs.
+    A view belongs to a kind of metric: ``RowView`` to the Frechet distance, ``SumView`` to the Inception Score. It
+    computes what it is asked for, when it is asked, so a bound should ask for no more than it needs.
     """
 
     guarantee: Guarantee = "none"
@@ -36,27 +27,27 @@ class Bound(ABC, Generic[View]):
     min_samples: int = 2
 
     @abstractmethod
-    def optimistic(self, view: View) -> float:
-        """Return the loss that the truth is hardly below."""
+    def ends(self, view: Any) -> tuple[float, float]:
+        """Return the losses that the truth is hardly below and hardly above; infinite if the bound has no such side."""
 
-    @abstractmethod
-    def pessimistic(self, view: View) -> float:
-        """Return the loss that the truth is hardly above; infinite if the bound has no such side."""
+    def optimistic(self, view: Any) -> float:
+        """Return the loss by which a bandit chooses: the optimistic end."""
+        return self.ends(view)[0]
 
-    def ends(self, view: View) -> tuple[float, float]:
-        """Return both ends of the interval, the optimistic one first."""
-        return self.optimistic(view), self.pessimistic(view)
+    def pessimistic(self, view: Any) -> float:
+        """Return the pessimistic end."""
+        return self.ends(view)[1]
 
-    def centre(self, view: View) -> tuple[float, float]:
-        """Return what the optimistic loss is an offset from, and its standard error; 0 if there is none."""
+    def centre(self, view: Any) -> tuple[float, float]:
+        """Return what the optimistic loss is an offset from, and its standard error; 0 if that is not known."""
         return view.estimate(), 0.0
 
-    def burn_in_met(self, view: View) -> bool:
+    def burn_in_met(self, view: Any) -> bool:
         """Whether the samples are as many as the guarantee asks for; asked from ``min_samples`` on."""
         return True
 
 
-class NoBound(Bound[HasEstimate]):
+class NoBound(Bound):
     """No bound: the optimistic loss is the plain one, and nothing is known about where the truth is.
 
     Args:
@@ -66,14 +57,10 @@ class NoBound(Bound[HasEstimate]):
     def __init__(self, min_samples: int) -> None:
         self.min_samples = min_samples
 
-    def optimistic(self, view: HasEstimate) -> float:
-        """Return the plain loss."""
-        return view.estimate()
-
-    def pessimistic(self, view: HasEstimate) -> float:
-        """Return infinity."""
-        return math.inf
-
-    def ends(self, view: HasEstimate) -> tuple[float, float]:
+    def ends(self, view: Any) -> tuple[float, float]:
         """Return the whole line."""
         return -math.inf, math.inf
+
+    def optimistic(self, view: Any) -> float:
+        """Return the plain loss, which makes a bandit greedy."""
+        return self.centre(view)[0]

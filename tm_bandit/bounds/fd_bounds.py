@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,14 +39,14 @@ class CovarianceNorms(NamedTuple):
         """Trace over spectral norm; 1, its least value, for a covariance that vanishes."""
         return max(self.trace / self.spectral, 1.0) if self.spectral > 0 else 1.0
 
-    @classmethod
-    def of_dimension(cls, dim: int) -> CovarianceNorms:
-        """Return what the Naive-UCB baseline puts in place of the samples' norms.
 
-        Args:
-            dim: dimension of the embedding.
-        """
-        return cls(trace=float(dim), frobenius=math.sqrt(dim), spectral=1.0)
+def dimension_norms(dim: int) -> CovarianceNorms:
+    """Return what the Naive-UCB baseline puts in place of the samples' norms.
+
+    Args:
+        dim: dimension of the embedding.
+    """
+    return CovarianceNorms(trace=float(dim), frobenius=math.sqrt(dim), spectral=1.0)
 
 
 def covariance_norms(sigma: Tensor) -> CovarianceNorms:
@@ -277,7 +277,7 @@ def fd_bonus_naive(
         >>> round(fd_bonus_naive(1000, dim=16, mean_gap=1.0, reference_root_trace=5.0, delta=0.05), 3)
         2.91
     """
-    norms = CovarianceNorms.of_dimension(dim)
+    norms = dimension_norms(dim)
     return fd_bonus_authors(num_samples, norms, mean_gap, reference_root_trace, delta, kappa)
 
 
@@ -296,107 +296,73 @@ class FrechetTuning(NamedTuple):
     norm_bound: float | None = None
     as_printed: bool = False
 
+    def checked(self, bound: str) -> FrechetTuning:
+        """Return itself, if a bound can work with it.
 
-class FrechetView(Protocol):
-    """What these bounds may ask about the samples and the metric's settings."""
+        Args:
+            bound: name of the bound.
 
-    @property
-    def count(self) -> int:
-        """Number of samples."""
+        Raises:
+            InputError: if something is missing, or would have no effect.
+        """
+        if bound == "bounded" and self.norm_bound is None:
+            raise InputError(
+                "Expected `norm_bound` with `bound='bounded'`, but got None; give the largest feature norm."
+            )
+        if self.as_printed and bound not in ("paper", "bounded"):
+            raise InputError(f"Expected `paper_as_printed` with `bound='paper'` or 'bounded', but got {bound!r}.")
+        return self
 
-    @property
-    def dim(self) -> int:
-        """Number of features."""
 
-    @property
-    def mean_gap(self) -> float:
-        """Distance between the means, not squared."""
-
-    @property
-    def root_trace(self) -> float:
-        """Trace of the square root of the real covariance."""
-
-    @property
-    def level(self) -> float:
-        """Failure probability of one look."""
-
-    @property
-    def tuning(self) -> FrechetTuning:
-        """The metric's hyper-parameters."""
-
-    def estimate(self) -> float:
-        """Return the plug-in distance with the ``n - 1`` covariance."""
-
-    def plug_in(self, unbiased: bool) -> float:
-        """Return the plug-in distance with the ``n - 1`` or the ``n`` covariance."""
-
-    def norms(self, unbiased: bool) -> CovarianceNorms:
-        """Return the norms of the samples' covariance."""
+#: Count, norms, distance of the means, trace of the reference's root and failure probability: what every bonus takes.
+_Given = tuple[int, CovarianceNorms, float, float, float]
 
 
 @dataclass(frozen=True)
-class FrechetBonus(Bound[FrechetView]):
+class FrechetBonus(Bound):
     """A bound that is the plug-in minus a bonus.
 
     Args:
-        formula: the bonus, from a view and the norms of the covariance.
+        formula: the bonus, from what every bonus takes, the hyper-parameters and the dimension.
         guarantee: what the theorem promises, if there is one.
         unbiased: whether its plug-in has the ``n - 1`` covariance of the authors' program instead of the paper's ``n``.
         sample_norms: whether the norms are those of the samples; else the dimension stands for them.
     """
 
-    formula: Callable[[FrechetView, CovarianceNorms], float]
+    formula: Callable[[_Given, FrechetTuning, int], float]
     guarantee: Guarantee = "none"
     unbiased: bool = False
     sample_norms: bool = True
 
-    def optimistic(self, view: FrechetView) -> float:
-        """Return the plug-in minus the bonus."""
-        return self.ends(view)[0]
-
-    def pessimistic(self, view: FrechetView) -> float:
-        """Return the plug-in plus the bonus."""
-        return self.ends(view)[1]
-
-    def ends(self, view: FrechetView) -> tuple[float, float]:
-        """Return both."""
-        plug_in, bonus = view.plug_in(self.unbiased), self.formula(view, self._norms(view))
+    def ends(self, view: Any) -> tuple[float, float]:
+        """Return the plug-in minus and plus the bonus."""
+        plug_in, given = view.plug_in(self.unbiased), (view.count, self._norms(view), *view.gaps(), view.level)
+        bonus = self.formula(given, view.tuning, view.dim)
         return plug_in - bonus, plug_in + bonus
 
-    def centre(self, view: FrechetView) -> tuple[float, float]:
+    def centre(self, view: Any) -> tuple[float, float]:
         """Return the plug-in, of which no standard error is known."""
         return view.plug_in(self.unbiased), 0.0
 
-    def burn_in_met(self, view: FrechetView) -> bool:
+    def burn_in_met(self, view: Any) -> bool:
         """Whether Theorem 1 holds already."""
-        return view.count >= fd_burn_in(self._norms(view), view.level)
+        return bool(view.count >= fd_burn_in(self._norms(view), view.level))
 
-    def _norms(self, view: FrechetView) -> CovarianceNorms:
-        return view.norms(self.unbiased) if self.sample_norms else CovarianceNorms.of_dimension(view.dim)
-
-
-def _paper(view: FrechetView, norms: CovarianceNorms) -> float:
-    kappa, _, _, printed = view.tuning
-    return fd_bonus_paper(view.count, norms, view.mean_gap, view.root_trace, view.level, kappa, printed)
+    def _norms(self, view: Any) -> CovarianceNorms:
+        norms: CovarianceNorms = view.norms(self.unbiased) if self.sample_norms else dimension_norms(view.dim)
+        return norms
 
 
-def _bounded(view: FrechetView, norms: CovarianceNorms) -> float:
-    kappa, _, limit, printed = view.tuning
-    return fd_bonus_bounded(
-        view.count, norms, view.mean_gap, view.root_trace, view.level, view.dim, limit or 0.0, kappa, printed
-    )
-
-
-def _authors(view: FrechetView, norms: CovarianceNorms) -> float:
-    return fd_bonus_authors(view.count, norms, view.mean_gap, view.root_trace, view.level, view.tuning.kappa)
+def _bounded(given: _Given, tuning: FrechetTuning, dim: int) -> float:
+    return fd_bonus_bounded(*given, dim, tuning.norm_bound or 0.0, tuning.kappa, tuning.as_printed)
 
 
 #: The bounds of the Frechet distance that are reproduced. The authors' program, and so "naive", divides by n - 1.
-FD_BOUNDS: dict[str, Bound[FrechetView]] = {
-    "paper": FrechetBonus(_paper, guarantee="finite"),
-    "authors": FrechetBonus(_authors, unbiased=True),
-    "bounded": FrechetBonus(_bounded, guarantee="finite"),
-    "naive": FrechetBonus(_authors, unbiased=True, sample_norms=False),
+FD_BOUNDS: dict[str, Bound] = {
+    "paper": FrechetBonus(lambda given, t, _: fd_bonus_paper(*given, t.kappa, t.as_printed), "finite"),
+    "authors": FrechetBonus(lambda given, t, _: fd_bonus_authors(*given, t.kappa), unbiased=True),
+    "bounded": FrechetBonus(_bounded, "finite"),
+    "naive": FrechetBonus(lambda given, t, _: fd_bonus_authors(*given, t.kappa), unbiased=True, sample_norms=False),
     "none": NoBound(min_samples=2),
 }
 

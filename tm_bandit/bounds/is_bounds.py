@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -105,23 +105,8 @@ def is_bound_naive(sums: ClassSums, delta: float) -> Tensor:
     return _optimistic(sums, math.log(4.0 * sums.num_classes / delta), torch.ones_like(sums.prob), cap)
 
 
-class InceptionView(Protocol):
-    """What these bounds may ask about the samples."""
-
-    @property
-    def sums(self) -> ClassSums:
-        """Class sums of the samples."""
-
-    @property
-    def level(self) -> float:
-        """Failure probability of one look."""
-
-    def estimate(self) -> float:
-        """Return the plain loss, minus the logarithm of the score."""
-
-
 @dataclass(frozen=True)
-class InceptionFormula(Bound[InceptionView]):
+class InceptionFormula(Bound):
     """A one-sided bound that needs no more than class sums.
 
     Args:
@@ -132,18 +117,14 @@ class InceptionFormula(Bound[InceptionView]):
     formula: Callable[[ClassSums, float], Tensor]
     guarantee: Guarantee = "none"
 
-    def optimistic(self, view: InceptionView) -> float:
-        """Return minus the upper bound."""
-        return -float(self.formula(view.sums, view.level))
-
-    def pessimistic(self, view: InceptionView) -> float:
-        """Return infinity: the inequality has one side only."""
-        return math.inf
+    def ends(self, view: Any) -> tuple[float, float]:
+        """Return minus the upper bound, and infinity."""
+        return -float(self.formula(view.sums, view.level)), math.inf
 
 
 #: The bounds of the Inception Score that are reproduced.
-IS_BOUNDS: dict[str, Bound[InceptionView]] = {
-    "paper": InceptionFormula(is_bound_paper, guarantee="finite"),
+IS_BOUNDS: dict[str, Bound] = {
+    "paper": InceptionFormula(is_bound_paper, "finite"),
     "authors": InceptionFormula(is_bound_authors),
     "naive": InceptionFormula(is_bound_naive),
     "none": NoBound(min_samples=1),

@@ -38,15 +38,9 @@ class Debiased(NamedTuple):
 #: The names that :meth:`OptimisticMetric.losses` of every metric understands: float fields of ``ArmStats``.
 LOSS_FIELDS = ("witness", "stderr", "estimate", "optimistic", "pessimistic", "debiased", "debiased_stderr")
 
-#: All that the engine uses of a metric. What is not abstract has a default in :class:`OptimisticMetric`.
-_PARTS = (
-    "traits",
-    "delta",
-    "device",
-    "num_samples",
-    "min_samples",
-    "row_width",
-    "loss_fields",
+#: All that the engine uses of a metric; most of it has a default in :class:`OptimisticMetric`.
+_QUESTIONS = ("traits", "delta", "device", "num_samples", "min_samples", "row_width", "loss_fields", "metric_state")
+_ACTIONS = (
     "extract",
     "check_rows",
     "update_rows",
@@ -55,7 +49,6 @@ _PARTS = (
     "compare",
     "fork",
     "reset",
-    "metric_state",
     "load_states",
 )
 
@@ -75,7 +68,7 @@ def missing_parts(metric: object) -> list[str]:
         ['traits', 'delta', 'device']
     """
     # Looked up on the class first: to ask the instance would compute a property.
-    return [name for name in _PARTS if not hasattr(type(metric), name) and name not in vars(metric)]
+    return [name for name in _QUESTIONS + _ACTIONS if not hasattr(type(metric), name) and name not in vars(metric)]
 
 
 @contextmanager
@@ -190,9 +183,13 @@ class OptimisticMetric(Metric, ABC):
         """
         copy: M = self.clone()  # type: ignore[assignment]
         copy.sync_on_compute = copy._to_sync = False
+        copy._share(self)
         if delta is not None:
             copy.delta = delta
         return copy if device is None else copy.to(device)
+
+    def _share(self, template: Any) -> None:
+        """Use what is heavy together with the metric that this one was copied from."""
 
     def compare(self, other: OptimisticMetric) -> Comparison:
         """Return how much larger this metric's debiased loss is than another's; noise is taken as independent.
@@ -349,16 +346,13 @@ class OptimisticMetric(Metric, ABC):
             args: as in torchmetrics.
             kwargs: as in torchmetrics.
         """
-        should_unsync, before, log = kwargs.pop("should_unsync", True), self._is_synced, self._row_log
+        should_unsync = kwargs.pop("should_unsync", True)
         self.sync(*args, **kwargs)
         try:
             with exact_arithmetic():
                 yield
         finally:
-            if self._is_synced and should_unsync:
-                self.unsync()
-                if not before and log is not None:
-                    self._reopen(log)
+            self.unsync(should_unsync=self._is_synced and should_unsync)
 
     @contextmanager
     def _synced(self) -> Iterator[None]:
@@ -380,10 +374,6 @@ class OptimisticMetric(Metric, ABC):
     def _open_log(self) -> RowLog:
         """Return a log of what the states hold."""
         return RowLog()
-
-    def _reopen(self, log: RowLog) -> None:
-        """Go on with a log of states that a sync has replaced by equal ones."""
-        self._row_log = log
 
     def _before_change(self, setting: str) -> None:
         """Refuse to change a setting if values with the new one can no longer be had."""

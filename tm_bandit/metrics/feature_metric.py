@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,24 +13,12 @@ from tm_bandit._arguments import check_choice, check_flag
 from tm_bandit._device import exact_device
 from tm_bandit._exceptions import InputError, NotReadyError
 from tm_bandit.bounds.bound import Bound
-from tm_bandit.extractors import Extractor, NetworkHandle, resolve
+from tm_bandit.extractors import Extractor, NetworkHandle
 from tm_bandit.functional.confidence import WIDTHS
 from tm_bandit.functional.crossfit import FITTINGS
 from tm_bandit.metrics._attributes import Setting
 from tm_bandit.metrics.base import OptimisticMetric, exact_arithmetic
 from tm_bandit.metrics.traits import Traits
-
-M = TypeVar("M", bound="FeatureMetric")
-
-
-class View(Protocol):
-    """What the samples so far say without a bound."""
-
-    def estimate(self) -> float:
-        """Return the plug-in loss."""
-
-    def debiased(self) -> tuple[float, float]:
-        """Return the near-unbiased loss and its standard error."""
 
 
 class FeatureMetric(OptimisticMetric):
@@ -41,18 +28,14 @@ class FeatureMetric(OptimisticMetric):
     bound in :meth:`_view`.
 
     Args:
-        feature: the feature network, see the subclasses.
         bound: a name out of ``bound_table``.
         width: confidence sequence of the witness bound.
         fitting: how witnesses are kept independent of what they score.
-        normalize: whether images are floats in [0, 1] rather than uint8.
         reset_real_features: whether :meth:`reset` also forgets real samples.
-        weights_path: file with the weights of a named network.
-        antialias: whether Inception's resize smooths before it samples.
         kwargs: see :class:`~tm_bandit.metrics.base.OptimisticMetric`.
     """
 
-    bound_table: ClassVar[Mapping[str, Bound[Any]]] = {}
+    bound_table: ClassVar[Mapping[str, Bound]] = {}
     #: States of real samples.
     real_states: tuple[str, ...] = ()
     #: What :attr:`traits` says about the need of real samples.
@@ -66,34 +49,28 @@ class FeatureMetric(OptimisticMetric):
     width = Setting(lambda name, value: check_choice(name, value, WIDTHS))
     fitting = Setting(lambda name, value: check_choice(name, value, FITTINGS))
 
-    def __init__(
-        self,
-        feature: Any,
-        bound: str,
-        width: str,
-        fitting: str,
-        normalize: bool,
-        reset_real_features: bool,
-        weights_path: str | os.PathLike[str] | None,
-        antialias: bool,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, bound: str, width: str, fitting: str, reset_real_features: bool, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._bound_name = check_choice("bound", bound, self.bound_table)
         self.width = width
         self.fitting = fitting
         self.reset_real_features = check_flag("reset_real_features", reset_real_features)
-        self._extractor = resolve(feature, weights_path=weights_path, normalize=normalize, antialias=antialias)
-        network = self._extractor.network
-        self.inception = None if network is None else NetworkHandle(network)
+
+    def _hold(self, extractor: Extractor) -> None:
+        """Take a feature network; last in the constructor, because it may be dear to load."""
+        self._extractor = extractor
+        self.inception = None if extractor.network is None else NetworkHandle(extractor.network)
 
     @abstractmethod
     def check_rows(self, rows: Tensor, real: bool = False) -> Tensor:
         """Return ``rows`` if they can be used, else raise ``InputError``; touches no state."""
 
     @abstractmethod
-    def _view(self) -> View:
-        """Return what the states say, as they are; raise ``NotReadyError`` if they are too few."""
+    def _view(self) -> Any:
+        """Return what the states say, as they are, for the bound; raise ``NotReadyError`` if they are too few.
+
+        Beside what the bound asks for, it has ``estimate()`` and ``debiased()``, with a standard error, as losses.
+        """
 
     @abstractmethod
     def _add(self, rows: Tensor, real: bool) -> None:
@@ -115,19 +92,15 @@ class FeatureMetric(OptimisticMetric):
         self._bound_name, self._computed = name, None
 
     @property
-    def _bound(self) -> Bound[Any]:
+    def _bound(self) -> Bound:
         return self.bound_table[self._bound_name]
 
     @property
     def traits(self) -> Traits:
         """What the engine must know of this metric, with the bound it has."""
+        bound, higher = self._bound, bool(self.higher_is_better)
         return Traits(
-            higher_is_better=bool(self.higher_is_better),
-            centre="optimistic",
-            guarantee=self._bound.guarantee,
-            reference=self._needs_reference,
-            bound=self._bound_name,
-            standard_errors=self._bound.standard_errors,
+            higher, "optimistic", bound.guarantee, self._needs_reference, self._bound_name, bound.standard_errors
         )
 
     @property
@@ -149,11 +122,13 @@ class FeatureMetric(OptimisticMetric):
         """
         self._add(self.check_rows(self.extract(imgs), real), real)
 
-    def update_rows(self, rows: Tensor) -> None:
-        """Check and add rows of generated samples (what :meth:`extract` returned): the same as one ``update``."""
-        self._add_rows(rows, False)
+    def update_rows(self, rows: Tensor, real: bool = False) -> None:
+        """Check and add rows (what :meth:`extract` returned): the same as one ``update``.
 
-    def _add_rows(self, rows: Tensor, real: bool) -> None:
+        Args:
+            rows: the rows.
+            real: whether they belong to real samples.
+        """
         self._add(self.check_rows(rows, real), real)
         self._note_update()
 
@@ -234,19 +209,9 @@ class FeatureMetric(OptimisticMetric):
             except NotReadyError:
                 return False
 
-    def fork(self: M, delta: float | None = None, device: str | torch.device | None = None) -> M:
-        """Return a copy for one arm: statistics of its own, no network, everything else that is heavy shared.
-
-        Args:
-            delta: failure probability of the copy's bounds; ``None`` leaves this metric's.
-            device: where its statistics live; ``None`` means with this metric's.
-        """
-        copy = super().fork(delta)
+    def _share(self, template: Any) -> None:
         # Rows are extracted by the template, so moving an arm must not move the network that all share.
-        held = copy._extractor
-        copy._extractor = Extractor(None, held.name, num_features=held.num_features)
-        copy.inception = None
-        return copy if device is None else copy.to(device)
+        self._hold(Extractor(None, self._extractor.name, num_features=self._extractor.num_features))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> nn.Module:
         """Move states and network together; states stay on the CPU where the target has no float64."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from functools import reduce
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from tm_bandit._arguments import check_count, check_flag, check_number
 from tm_bandit._exceptions import InputError, NotReadyError
 from tm_bandit.bounds.bound import Bound
 from tm_bandit.bounds.fd_bounds import FD_BOUNDS, FrechetTuning
-from tm_bandit.extractors import NO_EXTRACTOR, Extractor
+from tm_bandit.extractors import NO_EXTRACTOR, Extractor, resolve
 from tm_bandit.functional.crossfit import FOLDS
 from tm_bandit.functional.moments import LARGEST_FEATURE, Moments, add_rows_, merge_moments, moments_from_rows
 from tm_bandit.metrics._attributes import Setting, optional, state
@@ -29,8 +29,6 @@ from tm_bandit.reference import ReferenceStatistics
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 #: Rows that are kept unless `max_rows` says else: up to four per dimension a refit of all rows still gains something.
 _ROWS_PER_DIMENSION, _LEAST_ROWS = 4, 4096
-
-F = TypeVar("F", bound="OptimisticFID")
 
 
 class OptimisticFID(FeatureMetric):
@@ -106,8 +104,7 @@ class OptimisticFID(FeatureMetric):
         fitting: how ``"witness"`` keeps its witnesses independent of the rows they score: ``"crossfit"``, or
             ``"predictable"``, which is looser but whose anytime guarantee is proved.
         max_rows: how many rows ``"witness"`` may keep (default: the larger of 4096 and four times the dimension); then
-            the older half is settled, its scores frozen and its moments kept. A kept row is held twice: as it came, and
-            rotated into the reference's eigenbasis (in float32 beyond 256 dimensions).
+            the older half is settled, its scores frozen and its moments kept.
         normalize: whether images are floats in [0, 1] rather than uint8.
         reset_real_features: whether :meth:`reset` also forgets real samples.
         feature_extractor_weights_path: file with the weights of a named network.
@@ -130,7 +127,7 @@ class OptimisticFID(FeatureMetric):
     """
 
     higher_is_better: bool = False
-    bound_table: ClassVar[Mapping[str, Bound[Any]]] = {"witness": FrechetWitnessBound(), **FD_BOUNDS}
+    bound_table: ClassVar[Mapping[str, Bound]] = {"witness": FrechetWitnessBound(), **FD_BOUNDS}
     generated_states = ("rows", "moment_count", "moment_mean", "moment_scatter", "settled")
     real_states = ("real_count", "real_mean", "real_scatter")
     _needs_reference = "moments"
@@ -177,34 +174,23 @@ class OptimisticFID(FeatureMetric):
                     f"{type(reference).__name__}; use `ReferenceStatistics.from_features` for feature rows."
                 )
             reference = ReferenceStatistics.load(reference)
-        super().__init__(
-            feature,
-            bound,
-            width,
-            fitting,
-            normalize,
-            reset_real_features,
-            feature_extractor_weights_path,
-            antialias,
-            delta=delta,
-            horizon=horizon,
-            **kwargs,
-        )
+        super().__init__(bound, width, fitting, reset_real_features, delta=delta, horizon=horizon, **kwargs)
         self.kappa = kappa
         self.threshold = threshold
         self.norm_bound = norm_bound
         self.paper_as_printed = paper_as_printed
         self.max_rows = max_rows
-        if bound == "bounded" and norm_bound is None:
-            raise InputError(
-                "Expected `norm_bound` with `bound='bounded'`, but got None; give the largest feature norm."
-            )
-        if paper_as_printed and bound not in ("paper", "bounded"):
-            raise InputError(f"Expected `paper_as_printed` with `bound='paper'` or 'bounded', but got {bound!r}.")
+        self._tuning()
         self._given_reference: ReferenceStatistics | None = None
         for name in (*self.generated_states, *self.real_states):
             self.add_state(name, default=[], dist_reduce_fx="cat")
+        path = feature_extractor_weights_path
+        self._hold(resolve(feature, weights_path=path, normalize=normalize, antialias=antialias))
         self.use_reference(reference)
+
+    def _tuning(self) -> FrechetTuning:
+        """Return the hyper-parameters of the bound, or raise ``InputError`` if it cannot work with them."""
+        return FrechetTuning(self.kappa, self.threshold, self.norm_bound, self.paper_as_printed).checked(self.bound)
 
     def use_reference(self, reference: ReferenceStatistics | None) -> None:
         """Take a reference as if it had been given to the constructor; ``None`` takes it away again.
@@ -256,10 +242,7 @@ class OptimisticFID(FeatureMetric):
                 return int(tensor.shape[1])
         return self._extractor.num_features
 
-    @property
-    def row_width(self) -> int | None:
-        """Length of a row: the number of features."""
-        return self.num_features
+    row_width = num_features
 
     @property
     def reference(self) -> ReferenceStatistics:
@@ -339,7 +322,7 @@ class OptimisticFID(FeatureMetric):
             rows: features, shape ``(n, d)``.
             real: whether they belong to real samples, which make up the reference.
         """
-        self._add_rows(rows, real)
+        self.update_rows(rows, real)
 
     def reset(self) -> None:
         """Forget all samples; real ones only if ``reset_real_features`` is set."""
@@ -348,24 +331,13 @@ class OptimisticFID(FeatureMetric):
         if reference is not None and not self.reset_real_features:
             self.row_log.derive("reference", lambda: reference)
 
-    def fork(self: F, delta: float | None = None, device: str | torch.device | None = None) -> F:
-        """Return a copy for one arm: statistics of its own, no network, the reference shared.
-
-        Args:
-            delta: failure probability of the copy's bounds; ``None`` leaves this metric's.
-            device: where its statistics live; ``None`` means with this metric's.
-        """
-        copy = super().fork(delta)
+    def _share(self, template: OptimisticFID) -> None:
+        super()._share(template)
         if self.real_count:
             # One decomposition of the reference for all arms instead of one each.
-            copy.use_reference(self.reference)
+            self.use_reference(template.reference)
             for name in self.real_states:
-                setattr(copy, name, [])
-        return copy if device is None else copy.to(device)
-
-    def score_from_loss(self, loss: float) -> float:
-        """Translate a loss back into the metric's own unit: it is the same."""
-        return loss
+                setattr(self, name, [])
 
     def _view(self, log: RowLog | None = None) -> RowView:
         reference, log = self.reference, log or self.row_log
@@ -382,7 +354,7 @@ class OptimisticFID(FeatureMetric):
             self._level,
             self.width,
             self.fitting,
-            FrechetTuning(self.kappa, self.threshold, self.norm_bound, self.paper_as_printed),
+            self._tuning(),
             self._bound.keeps_rows,
         )
 
@@ -392,15 +364,7 @@ class OptimisticFID(FeatureMetric):
         batches = [batch for batch in as_list(self.rows) if len(batch)]
         if not self._is_synced:
             vars(self)["rows"] = batches
-        return RowLog(batches, self._folded())
-
-    def _reopen(self, log: RowLog) -> None:
-        log.rebase(self.rows, self._folded())
-        super()._reopen(log)
-
-    def _folded(self) -> Moments | None:
-        """Return the moments of generated rows that are no longer kept."""
-        return _read_moments(self.moment_count, self.moment_mean, self.moment_scatter)
+        return RowLog(batches, _read_moments(self.moment_count, self.moment_mean, self.moment_scatter))
 
     def _add(self, rows: Tensor, real: bool) -> None:
         """Put checked rows into the states."""

@@ -15,7 +15,7 @@ from tm_bandit.functional.moments import Moments, merge_moments
 from tm_bandit.functional.witness_fd import FrechetSums, block_size, damp_witness, fit_frechet_map, gaussian_score_std
 from tm_bandit.metrics.frechet_stream import WitnessSummary
 from tm_bandit.metrics.row_log import RowLog
-from tm_bandit.metrics.sample_spectrum import SampleSpectrum, rotated_moments, shifted
+from tm_bandit.metrics.sample_spectrum import BLOCK, SampleSpectrum, rotated_moments, shifted
 from tm_bandit.reference import ReferenceStatistics
 
 #: Tenths of fewer rows than this are so biased, each by its own spectrum, that their spread is no measure of noise.
@@ -71,12 +71,12 @@ def measure_parts(reference: ReferenceStatistics, log: RowLog, count: int, slope
 def _slope(reference: ReferenceStatistics, folded: Moments | None, kept: Tensor) -> float:
     """How fast the bias falls, as a ratio to the reference's own curve."""
     if folded is not None:
-        later = shifted(kept, reference.mean)
+        later = shifted(torch.split(kept, BLOCK), reference.mean)
         parts = [rotated_moments(reference, folded, ()), rotated_moments(reference, None, later)]
     else:
         # Half of every ten rows, so that a drift of the sampler is in both parts alike.
         side = fold_numbers(0, len(kept)).to(kept.device) % 2
-        halves = (shifted(kept[side == half], reference.mean) for half in (0, 1))
+        halves = (shifted(torch.split(kept[side == half], BLOCK), reference.mean) for half in (0, 1))
         parts = [rotated_moments(reference, None, half) for half in halves]
     # Merged, not measured: turning the rows and multiplying them with each other is most of the work.
     whole, *traces = (_root_trace(moments) for moments in (merge_moments(*parts), *parts))

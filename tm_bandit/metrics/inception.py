@@ -16,7 +16,7 @@ from tm_bandit._device import as_float64
 from tm_bandit._exceptions import InputError
 from tm_bandit.bounds.bound import Bound
 from tm_bandit.bounds.is_bounds import IS_BOUNDS
-from tm_bandit.extractors import Extractor
+from tm_bandit.extractors import Extractor, resolve
 from tm_bandit.functional.inception_score import ClassSums, check_probabilities, class_sums
 from tm_bandit.functional.witness_is import uniform_prior
 from tm_bandit.metrics._attributes import Setting, state
@@ -114,7 +114,7 @@ class OptimisticIS(FeatureMetric):
 
     higher_is_better: bool = True
     plot_lower_bound: float = 0.0
-    bound_table: ClassVar[Mapping[str, Bound[Any]]] = {"witness": InceptionWitnessBound(), **IS_BOUNDS}
+    bound_table: ClassVar[Mapping[str, Bound]] = {"witness": InceptionWitnessBound(), **IS_BOUNDS}
     generated_states = (*ClassSums._fields, *MarginalSums._fields)
     real_states = ("real_num", "real_prob")
 
@@ -150,21 +150,11 @@ class OptimisticIS(FeatureMetric):
         **kwargs: Any,
     ) -> None:
         classes = 0 if num_classes is None else check_count("num_classes", num_classes, 1)
-        super().__init__(
-            feature,
-            bound,
-            width,
-            fitting,
-            normalize,
-            reset_real_features,
-            feature_extractor_weights_path,
-            antialias,
-            delta=delta,
-            horizon=horizon,
-            **kwargs,
-        )
+        super().__init__(bound, width, fitting, reset_real_features, delta=delta, horizon=horizon, **kwargs)
         self.log_scale = log_scale
         self.logits = logits
+        path = feature_extractor_weights_path
+        self._hold(resolve(feature, weights_path=path, normalize=normalize, antialias=antialias))
         classes = classes or self._extractor.num_features or 0
         for name in ("num", "entropy", "entropy_square", "real_num"):
             self.add_state(name, torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
@@ -209,7 +199,7 @@ class OptimisticIS(FeatureMetric):
             probs: class probabilities, shape ``(N, d)``.
             real: whether they are real samples, see :meth:`update`.
         """
-        self._add_rows(probs, real)
+        self.update_rows(probs, real)
 
     @property
     def num_samples(self) -> int:

@@ -61,28 +61,18 @@ class SumView:
         return -value, max(scores.stderr, least)
 
 
-class InceptionWitnessBound(Bound[SumView]):
+class InceptionWitnessBound(Bound):
     """Our own bound: the mean of witness scores plus its width; below, the plain estimate minus its own."""
 
     guarantee: Guarantee = "anytime"
     standard_errors = True
     min_samples = MIN_ROWS
 
-    def optimistic(self, view: SumView) -> float:
-        """Return minus the upper end."""
-        return self.ends(view)[0]
-
-    def pessimistic(self, view: SumView) -> float:
-        """Return minus the lower end."""
-        return self.ends(view)[1]
-
     def ends(self, view: SumView) -> tuple[float, float]:
-        """Return both, each with half of the failure probability."""
+        """Return minus the upper and minus the lower end, each with half of the failure probability."""
         plug_in, (num, prob, *_) = -view.estimate(), view.sums
-        spread = float(marginal_spread(prob / num))
-        lower, upper = witness_interval(
-            view.scores(), plug_in, prob.shape[0], view.level / 2, view.width, least_spread=spread
-        )
+        spread, given = float(marginal_spread(prob / num)), (plug_in, prob.shape[0], view.level / 2, view.width)
+        lower, upper = witness_interval(view.scores(), *given, least_spread=spread)
         return -upper, -lower
 
     def centre(self, view: SumView) -> tuple[float, float]:

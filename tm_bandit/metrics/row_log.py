@@ -136,12 +136,3 @@ class RowLog:
     def forget(self, name: str) -> None:
         """Derive it anew next time."""
         self._derived.pop(name, None)
-
-    def rebase(self, batches: list[Tensor], folded: Moments | None) -> None:
-        """Go on with equal copies of the rows and moments.
-
-        Args:
-            batches: the same rows, in batches of the same sizes.
-            folded: the same moments.
-        """
-        self.batches, self.folded = batches, folded

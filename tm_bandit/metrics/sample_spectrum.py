@@ -21,32 +21,20 @@ from tm_bandit.reference import ReferenceStatistics
 _GROWTH = 1.125
 
 #: Rows that are converted to float64 at a time, so that no second copy of all rows ever exists.
-_BLOCK = 1024
+BLOCK = 1024
 
 #: Up to this many new rows a pull is too little work for more than one thread.
 _FEW_ROWS = 64
 
 
-def shifted(rows: Tensor, center: Tensor) -> Iterator[Tensor]:
-    """Yield rows in float64, minus ``center``, in blocks of about a thousand.
+def shifted(blocks: Iterable[Tensor], center: Tensor) -> Iterator[Tensor]:
+    """Yield blocks of rows in float64, minus ``center``.
 
     Args:
-        rows: shape ``(n, d)``.
+        blocks: of shape ``(b, d)``.
         center: shape ``(d,)``.
     """
-    return (as_float64(block) - center for block in torch.split(rows, _BLOCK))
-
-
-def shifted_blocks(log: RowLog, start: int, stop: int, center: Tensor) -> Iterator[Tensor]:
-    """Yield kept rows likewise.
-
-    Args:
-        log: the rows.
-        start: number of the first row, among those that are kept.
-        stop: one more than the number of the last row.
-        center: shape ``(d,)``.
-    """
-    return (as_float64(block) - center for block in log.blocks(start, stop, _BLOCK))
+    return (as_float64(block) - center for block in blocks)
 
 
 class GramPair:
@@ -77,13 +65,13 @@ class GramPair:
         start, stop = self.size, log.kept
         if start == stop:
             return
-        fresh = torch.cat(list(shifted_blocks(log, start, stop, self.center)))
+        fresh = torch.cat(list(shifted(log.blocks(start, stop, BLOCK), self.center)))
         count = stop - start
         self._reserve(stop)
         weighted = _times_symmetric(fresh, self.weight)
         left = torch.cat([weighted, fresh]) if self.with_plain else weighted
         position = 0
-        for block in shifted_blocks(log, 0, start, self.center):
+        for block in shifted(log.blocks(0, start, BLOCK), self.center):
             end = position + block.shape[0]
             products = left @ block.T
             self._buffer[start:stop, position:end] = products[:count]
@@ -215,7 +203,7 @@ class SampleSpectrum:
             self._add(log)
 
     def _add(self, log: RowLog) -> None:
-        for block in shifted_blocks(log, self.count - log.gone, log.kept, self.reference.mean):
+        for block in shifted(log.blocks(self.count - log.gone, log.kept, BLOCK), self.reference.mean):
             mean = block.mean(dim=0)
             self._count_in(Moments(block.shape[0], mean + self.reference.mean, (block - mean).square().sum()))
             if self._rotated is not None:
@@ -299,8 +287,8 @@ class SampleSpectrum:
 
     def _rotated_scatter(self, log: RowLog) -> Tensor:
         if self._rotated is None:
-            shifted = shifted_blocks(log, 0, log.kept, self.reference.mean)
-            self._rotated = rotated_moments(self.reference, log.folded, shifted)
+            rows = shifted(log.blocks(0, log.kept, BLOCK), self.reference.mean)
+            self._rotated = rotated_moments(self.reference, log.folded, rows)
         else:
             self._rotated = _add_rotated(self.reference, self._rotated, self._waiting)
         self._waiting = []
