@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch import nn
 
+from tests._make import scaled_rows
 from tm_bandit import ReferenceStatistics
 from tm_bandit._exceptions import InputError
 
 
 def draw(seed, count, dim=4):
-    return torch.randn(count, dim, generator=torch.Generator().manual_seed(seed)) * torch.arange(1.0, dim + 1)
+    return scaled_rows(seed, count, dim)
 
 
 def test_features_in_one_piece_or_in_batches():
