@@ -9,6 +9,7 @@ from tests._ddp import RankPool
 from tests._make import POWER, class_probs, power_rows, power_truth, scaled_rows
 from tm_bandit import OptimisticFID, OptimisticIS, ReferenceStatistics
 from tm_bandit._exceptions import NotReadyError
+from tm_bandit.metrics.base import LOSS_FIELDS
 
 DIM = 8
 
@@ -193,3 +194,41 @@ def test_four_processes():
         pool.close()
     assert all(answer[0] == answers[0][0] for answer in answers)
     assert answers[0][0] == pytest.approx(_share(0, 1, [400], {})[0], rel=0.25)
+
+
+def save_while_synced(rank, world_size, shares, options):
+    """Save what all ranks have together, load it into a fresh metric, and go on with it."""
+    metric, scores = OptimisticFID("none", statistics(), **options), OptimisticIS("none", log_scale=True)
+    rows, probs = draw(2, sum(shares)), class_probs(sum(shares))
+    start = sum(shares[:rank])
+    answers = []
+    for made, samples in ((metric, rows), (scores, probs)):
+        mine = samples[start : start + shares[rank]]
+        for batch in mine.split(3):
+            made.update_rows(batch)
+        made.persistent(True)
+        with made.sync_context():
+            state = made.state_dict()
+            together = list(made.losses(LOSS_FIELDS).values())
+        kind = made.clone()
+        kind.reset()
+        kind.sync_on_compute = kind._to_sync = False
+        kind.persistent(True)
+        kind.load_state_dict(state)
+        loaded = list(kind.losses(LOSS_FIELDS).values())
+        count = kind.num_samples
+        kind.update_rows(samples[:3])
+        kind.losses(LOSS_FIELDS)
+        answers.append((together, loaded, count, kind.num_samples, made.num_samples))
+    return answers
+
+
+@pytest.mark.parametrize("shares", [(3, 1), (30, 12), (0, 25)], ids=str)
+@pytest.mark.parametrize("options", [{}, {"bound": "authors"}, {"max_rows": 20}], ids=str)
+def test_a_state_that_was_saved_while_synced_holds_all_samples(ranks, shares, options):
+    for rank, answers in enumerate(ranks.run(save_while_synced, shares, options)):
+        for together, loaded, count, after, local in answers:
+            assert count == sum(shares)
+            assert after == count + 3
+            assert local == shares[rank]
+            assert loaded == pytest.approx(together, rel=1e-9, nan_ok=True)

@@ -67,8 +67,9 @@ def missing_parts(metric: object) -> list[str]:
         >>> missing_parts(torch.nn.Identity())[:3]
         ['traits', 'delta', 'device']
     """
-    # Looked up on the class first: to ask the instance would compute a property.
-    return [name for name in _QUESTIONS + _ACTIONS if not hasattr(type(metric), name) and name not in vars(metric)]
+    # Not looked up on the instance itself, which would compute a property.
+    own = getattr(metric, "__dict__", {})
+    return [name for name in _QUESTIONS + _ACTIONS if not hasattr(type(metric), name) and name not in own]
 
 
 @contextmanager
@@ -142,7 +143,10 @@ class OptimisticMetric(Metric, ABC):
 
     @abstractmethod
     def update_rows(self, rows: Tensor) -> None:
-        """Check and add rows of generated samples (what :meth:`extract` returned): the same as one ``update``."""
+        """Check and add rows of generated samples (what :meth:`extract` returned): the same as one ``update``.
+
+        It ends with :meth:`note_update`.
+        """
 
     @property
     @abstractmethod
@@ -392,8 +396,8 @@ class OptimisticMetric(Metric, ABC):
         """Return a value as the scalar tensor that callers get."""
         return torch.as_tensor(value, dtype=torch.float64).to(self._output_dtype).to(self.device)
 
-    def _note_update(self) -> None:
-        """Do for rows what torchmetrics' wrapper does for ``update``."""
+    def note_update(self) -> None:
+        """Do for rows what torchmetrics' wrapper does for ``update``: count it, and forget the last value."""
         self._computed = None
         self._update_count += 1
         if self.compute_on_cpu:

@@ -130,7 +130,7 @@ class FeatureMetric(OptimisticMetric):
             real: whether they belong to real samples.
         """
         self._add(self.check_rows(rows, real), real)
-        self._note_update()
+        self.note_update()
 
     def forward(self, imgs: Any, real: bool = False) -> Any:
         """Add a batch of generated samples and return the optimistic score of this batch alone.
