@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tm_bandit.metrics import OptimisticMetric, Traits
 from tm_bandit.selection.sampling import stable_seed
-from tm_bandit.selection.setup import arm_delta, arm_metric
+from tm_bandit.selection.setup import arm_delta
 from tm_bandit.simulation import Scenario, SimulatedArm
 
 #: The bounds whose numbers come from one stream, and what of these numbers is needed; ``None`` means all of them.
@@ -40,7 +40,7 @@ class Stream:
         self.bounds = family(bound)
         template = scenario.metric(self.bounds[0])
         initial = len(scenario.arms) - sum(pull > 0 for pull in scenario.joins.values())
-        self.metric = arm_metric(template, arm_delta(template, initial, position + 1), None)
+        self.metric = template.fork(arm_delta(template, initial, position + 1))
         self.arm, self.seed = arm, seed
         self.batch_size: int = how["batch_size"]
         self.growth: float = 1.0 + how["refresh"]

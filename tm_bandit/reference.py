@@ -183,7 +183,7 @@ class ReferenceStatistics:
         write_statistics(target, StoredStatistics(mean, sigma, self.num_samples, self.extractor))
         return target
 
-    @property
+    @cached_property
     def num_features(self) -> int:
         """Dimension of the features."""
         return self.mean.numel()
@@ -248,7 +248,7 @@ class ReferenceStatistics:
         Args:
             device: where they are needed; devices without float64 get them on the CPU.
         """
-        target = exact_device(device)
+        target = self.mean.device if device == self.mean.device else exact_device(device)
         if target == self.mean.device:
             return self
         if target not in self._elsewhere:

@@ -14,7 +14,7 @@ VIEW = SimpleNamespace(
     count=50,
     dim=9,
     level=0.05,
-    tuning=FrechetTuning(kappa=1.5),
+    tuning=lambda: FrechetTuning(kappa=1.5),
     plug_in=lambda unbiased: 7.0 + unbiased,
     estimate=lambda: 8.0,
     norms=lambda unbiased: CovarianceNorms(10.0 + unbiased, 4.0, 2.0),

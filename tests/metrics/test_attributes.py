@@ -114,8 +114,9 @@ def test_a_bound_that_needs_other_rows_is_refused():
 def test_settings_that_do_not_fit_together_are_named_at_the_next_look():
     metric = filled(ROWS[:20], bound="bounded", norm_bound=90.0)
     metric.norm_bound = None
-    with pytest.raises(InputError, match="Expected `norm_bound` with"):
-        metric.estimate()
+    for ask in (metric.compute, metric.bounds, lambda: metric.losses(["pessimistic"])):
+        with pytest.raises(InputError, match="Expected `norm_bound` with"):
+            ask()
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])

@@ -337,7 +337,7 @@ class FrechetBonus(Bound):
     def ends(self, view: Any) -> tuple[float, float]:
         """Return the plug-in minus and plus the bonus."""
         plug_in, given = view.plug_in(self.unbiased), (view.count, self._norms(view), *view.gaps(), view.level)
-        bonus = self.formula(given, view.tuning, view.dim)
+        bonus = self.formula(given, view.tuning(), view.dim)
         return plug_in - bonus, plug_in + bonus
 
     def centre(self, view: Any) -> tuple[float, float]:

@@ -303,7 +303,7 @@ def score_rows(witness: FrechetWitness, rows: Tensor) -> Tensor:
     Returns:
         Scores in float64, ``(..., n)``.
     """
-    block, curvature, linear = (part.to(rows) for part in witness[:3])
+    block, curvature, linear = witness.block.to(rows), witness.curvature.to(rows), witness.linear.to(rows)
     head = rows[..., : block.shape[-1]]
     quadratic = ((head @ block) * head).sum(-1)
     rest = (rows.square() @ curvature[..., None] + rows @ linear[..., None]).squeeze(-1)

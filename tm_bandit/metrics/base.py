@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -358,15 +358,11 @@ class OptimisticMetric(Metric, ABC):
         finally:
             self.unsync(should_unsync=self._is_synced and should_unsync)
 
-    @contextmanager
-    def _synced(self) -> Iterator[None]:
+    def _synced(self) -> AbstractContextManager[None]:
         """Sync as ``compute`` does, for the other methods that return values of all ranks' samples."""
         if not self._to_sync or self._is_synced:
-            with exact_arithmetic():
-                yield
-            return
-        with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_unsync=self._should_unsync):
-            yield
+            return exact_arithmetic()
+        return self.sync_context(dist_sync_fn=self.dist_sync_fn, should_unsync=self._should_unsync)
 
     @property
     def row_log(self) -> RowLog:

@@ -169,9 +169,9 @@ class FeatureMetric(OptimisticMetric):
             NotReadyError: if there are too few samples, or no reference.
         """
         wanted = list(fields)
-        unknown = [name for name in wanted if name not in self.loss_fields]
+        unknown = set(wanted).difference(self.loss_fields)
         if unknown:
-            raise InputError(f"Expected fields out of {self.loss_fields}, but got {unknown}.")
+            raise InputError(f"Expected fields out of {self.loss_fields}, but got {sorted(unknown)}.")
         found: dict[str, float] = {}
         if not wanted:
             return found

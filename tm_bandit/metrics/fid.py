@@ -343,18 +343,18 @@ class OptimisticFID(FeatureMetric):
         reference, log = self.reference, log or self.row_log
         if log.length < 2:
             raise NotReadyError(f"Expected at least two generated samples, but got {log.length}; add more.")
-        if reference.num_features != self.num_features:
+        if self._given_reference is None and reference.num_features != self.num_features:
             raise InputError(
                 f"Expected samples of the reference's dimension {reference.num_features}, but got {self.num_features}."
             )
         return RowView(
             log,
             reference,
-            as_list(self.settled),
+            self.settled,
             self._level,
             self.width,
             self.fitting,
-            self._tuning(),
+            self._tuning,
             self._bound.keeps_rows,
         )
 
@@ -378,13 +378,13 @@ class OptimisticFID(FeatureMetric):
                 self._store_moments(self.real_states, before, rows.to(self._state_device))
                 log.forget("reference")
                 return
-            done = 0
+            done, half, device = 0, self._half, self._state_device
             while done < len(rows):
-                stop = max(2 * self._half - log.kept, 1) if self._half else len(rows)
+                stop = done + max(2 * half - log.kept, 1) if half else len(rows)
                 # A copy: callers may reuse their buffers, and a slice would keep all of its storage alive.
-                log.append(rows[done : done + stop].to(self._state_device).clone())
-                done += stop
-                self._limit_rows(log)
+                log.append(rows[done:stop].to(device).clone())
+                done = stop
+                self._limit_rows(log, half)
 
     @property
     def _half(self) -> int:
@@ -393,24 +393,23 @@ class OptimisticFID(FeatureMetric):
         Without a reference from the constructor nothing is settled: a score under a reference that is still growing
         would soon be worthless.
         """
-        if not self._bound.keeps_rows or self._given_reference is None:
+        if self._given_reference is None or not self._bound.keeps_rows:
             return 0
         most = self.max_rows or max(_ROWS_PER_DIMENSION * self._given_reference.num_features, _LEAST_ROWS)
         # Multiples of the number of folds leave the other rows in the folds they had.
         return max(most // (2 * FOLDS), 1) * FOLDS
 
-    def _limit_rows(self, log: RowLog) -> None:
+    def _limit_rows(self, log: RowLog, half: int) -> None:
         """Settle the older half of the rows whenever ``max_rows`` are kept; without a witness, fold all beyond ``d``.
 
         It happens at fixed row counts, so values do not depend on how rows were batched.
         """
-        half = self._half
         while half and log.kept >= 2 * half:
             full = log if log.kept == 2 * half else log.prefix(2 * half)
             scores = self._view(full).stream().scores(full)
             self.settled.append(scores[: max(len(scores) - half, 0)].clone())
             self._fold(log, half)
-        if not self._bound.keeps_rows and log.length > log.batches[-1].shape[1]:
+        if not half and log.length > log.batches[-1].shape[1] and not self._bound.keeps_rows:
             spectrum = log.known("spectrum")
             if spectrum is not None:
                 spectrum.prepare_fold(log)

@@ -144,8 +144,7 @@ class FrechetStream:
             log: the rows: the same log each time, as long as its epoch is the same.
         """
         scores = self._scores_so_far(log)
-        with one_thread():
-            moments = ScoreMoments.of(torch.cat([self._frozen, scores]) if len(self._frozen) else scores)
+        moments = ScoreMoments.of(torch.cat([self._frozen, scores]) if len(self._frozen) else scores)
         unit = self.basis.scale**2
         return WitnessSummary(
             ScoreMoments(moments.count, moments.mean * unit, moments.std * unit, moments.skewness),
@@ -163,26 +162,26 @@ class FrechetStream:
         return self._scores_so_far(log) * self.basis.scale**2
 
     def _scores_so_far(self, log: RowLog) -> Tensor:
-        due = [count - log.gone for count in refit_counts(log.length)]
-        if log.gone:
-            # Settled rows alone are enough for a first fit; fits on fewer rows than those cannot be had any more.
-            due = [0, *(count for count in due if count > 0)]
-        if not due:
+        counts = refit_counts(log.length)
+        # Settled rows alone are enough for a first fit; fits on fewer rows than those cannot be had any more.
+        if not counts and not log.gone:
             return self._scores[:0]
+        first = 0 if log.gone else counts[0]
         if len(self._scores) < log.kept:
             self._scores = _grown(self._scores, self._scored, log.kept)
         if self.fitting == "crossfit":
-            if due[-1] != self._fitted:
+            due = max(counts[-1] - log.gone, 0) if counts else 0
+            if due != self._fitted:
                 self._scored = 0
-                self._fit(log, due[-1])
+                self._fit(log, due)
             self._score(log, log.kept)
             return self._scores[: log.kept]
-        for count in due:
-            if count > self._fitted:
-                self._score(log, count)
-                self._fit(log, count)
+        for due in (first, *(count - log.gone for count in counts)):
+            if due > self._fitted:
+                self._score(log, due)
+                self._fit(log, due)
         self._score(log, log.kept)
-        return self._scores[due[0] : log.kept]
+        return self._scores[first : log.kept]
 
     def _fit(self, log: RowLog, count: int) -> None:
         """Fit the witnesses on the settled rows and on the first ``count`` of the others, and score those anew."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from tm_bandit.functional.confidence import deviation
 from tm_bandit.functional.crossfit import MIN_ROWS, refit_counts
 from tm_bandit.functional.debias import slope_weight
 from tm_bandit.functional.frechet import assemble
+from tm_bandit.metrics.base import as_list
 from tm_bandit.metrics.frechet_debias import Fit, debiased_value, measure_parts
 from tm_bandit.metrics.frechet_stream import FrechetStream, WitnessSummary, upper_bound
 from tm_bandit.metrics.row_log import RowLog
@@ -30,21 +31,21 @@ class RowView:
     Args:
         log: the rows, and what was derived from them before.
         reference: statistics of the real data.
-        settled: batches of witness scores of rows that are no longer kept.
+        settled: witness scores of rows that are no longer kept: a list state.
         level: failure probability of the look.
         width: confidence sequence of the witness bound.
         fitting: how witnesses are kept independent of the rows they score.
-        tuning: hyper-parameters of the reproduced bounds.
+        tuning: returns the hyper-parameters of the reproduced bounds.
         scored: whether all rows have witness scores, also those that are no longer kept.
     """
 
     log: RowLog
     reference: ReferenceStatistics
-    settled: Sequence[Tensor]
+    settled: Tensor | Sequence[Tensor]
     level: float
     width: Any
     fitting: Any
-    tuning: FrechetTuning
+    tuning: Callable[[], FrechetTuning]
     scored: bool
 
     @property
@@ -88,23 +89,18 @@ class RowView:
         Args:
             unbiased: whether the covariance has ``n - 1`` or ``n``.
         """
-        spectrum, threshold = self.spectrum(), self.tuning.threshold
+        spectrum, threshold = self.spectrum(), self.tuning().threshold
         divisor = spectrum.count - int(unbiased)
         if threshold > 0:
             return covariance_norms(threshold_covariance(spectrum.scatter(self.log) / divisor, self.count, threshold))
         return spectrum.norms(self.log, divisor)
 
-    @property
-    def side_level(self) -> float:
-        """Failure probability of one end of the witness interval: both together have that of the look."""
-        return self.level / 2
-
     def stream(self) -> FrechetStream:
-        """Return the witness scores of the rows."""
-        settings = (self.reference, self.side_level, self.width, self.fitting)
+        """Return the witness scores of the rows; each end of the interval has half of the level."""
+        settings = (self.reference, self.level / 2, self.width, self.fitting)
 
         def start() -> FrechetStream:
-            scores = torch.cat(list(self.settled)) if self.settled else None
+            scores = torch.cat(as_list(self.settled)) if len(self.settled) else None
             return FrechetStream(self.reference.witness_basis, *settings[1:], scores)
 
         return self.log.derive("stream", start, self.log.epoch, *settings)
@@ -146,11 +142,11 @@ class FrechetWitnessBound(Bound):
     def optimistic(self, view: RowView) -> float:
         """Return the lower end; a squared distance is never negative, so zero is the vacuous bound."""
         scores = view.summary().scores
-        return max(0.0, scores.mean - deviation(scores, view.side_level, upper=False, kind=view.width))
+        return max(0.0, scores.mean - deviation(scores, view.level / 2, upper=False, kind=view.width))
 
     def pessimistic(self, view: RowView) -> float:
         """Return the upper end: the plug-in, which is too large on average, plus its own width."""
-        return upper_bound(view.plug_in(unbiased=False), view.summary(), view.side_level, view.width)
+        return upper_bound(view.plug_in(unbiased=False), view.summary(), view.level / 2, view.width)
 
     def centre(self, view: RowView) -> tuple[float, float]:
         """Return the mean of the scores and its standard error, infinite while there is no witness."""

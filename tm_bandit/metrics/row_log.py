@@ -33,27 +33,18 @@ class RowLog:
 
     def __init__(self, batches: list[Tensor] | None = None, folded: Moments | None = None) -> None:
         self.epoch = next(_epochs)
-        self.folded = folded
-        self.length = self.gone
         #: Names of states whose tensors were made here and may be overwritten; others may belong to somebody else too.
         self.owned: set[str] = set()
         self._derived: dict[str, tuple[Any, Any]] = {}
-        self._restart([] if batches is None else batches)
+        self._restart([] if batches is None else batches, folded)
 
-    def _restart(self, batches: list[Tensor]) -> None:
-        self.batches = batches
+    def _restart(self, batches: list[Tensor], folded: Moments | None) -> None:
+        self.batches, self.folded = batches, folded
         self._starts = [0, *itertools.accumulate(len(batch) for batch in batches)]
-        self.length = self.gone + self._starts.pop()
-
-    @property
-    def gone(self) -> int:
-        """Number of rows that were folded into moments."""
-        return 0 if self.folded is None else self.folded.count
-
-    @property
-    def kept(self) -> int:
-        """Number of rows that are kept."""
-        return self.length - self.gone
+        #: Number of rows that are kept, of those that were folded into moments, and of all.
+        self.kept = self._starts.pop()
+        self.gone = 0 if folded is None else folded.count
+        self.length = self.gone + self.kept
 
     @property
     def key(self) -> tuple[int, int]:
@@ -69,6 +60,7 @@ class RowLog:
         if len(rows):
             self._starts.append(self.kept)
             self.batches.append(rows)
+            self.kept += len(rows)
             self.length += len(rows)
 
     def fold(self, count: int, folded: Moments) -> None:
@@ -79,10 +71,9 @@ class RowLog:
             folded: moments of all rows that are gone now.
         """
         left = list(self.blocks(count, self.kept, self.kept))
-        self.folded = folded
         self.epoch = next(_epochs)
         # A slice would keep all of its storage alive.
-        self._restart([rows.clone() for rows in left])
+        self._restart([rows.clone() for rows in left], folded)
 
     def prefix(self, count: int) -> RowLog:
         """Return a log of the first kept rows only.
