@@ -1,10 +1,12 @@
 """Settings that are changed after a look give what a fresh metric gives; states that are assigned rewrite history."""
 
+import weakref
+
 import numpy as np
 import pytest
 import torch
 
-from tests._make import all_values, class_probs, fed, filled, power_rows
+from tests._make import POWER, all_values, class_probs, fed, filled, power_rows
 from tm_bandit import OptimisticFID, OptimisticIS
 from tm_bandit._exceptions import InputError
 
@@ -153,3 +155,22 @@ def test_rows_are_the_state_itself():
     metric = filled(ROWS[:40], 7)
     assert metric.row_log.batches is metric.rows
     assert torch.equal(torch.cat(metric.rows), ROWS[:40])
+
+
+def test_a_rewritten_history_lets_its_rows_go():
+    """At once, without a garbage collection: what is derived from rows does not hold them."""
+    metric, other = filled(ROWS[:40], 7), filled(ROWS[40:60])
+    look(metric)
+    row = weakref.ref(metric.rows[0])
+    metric.load_states(other.metric_state)
+    assert row() is None
+
+
+@pytest.mark.parametrize("fitting", ["crossfit", "predictable"])
+def test_rows_that_waited_for_a_reference_are_settled_as_if_it_had_been_there(fitting):
+    metric = OptimisticFID("none", max_rows=40, fitting=fitting)
+    fed(metric, ROWS[:75], 7)
+    metric.use_reference(POWER)
+    fed(metric, ROWS[75:])
+    assert sum(len(batch) for batch in metric.rows) < 40
+    assert look(metric) == pytest.approx(look(filled(ROWS, 7, max_rows=40, fitting=fitting)), rel=1e-9)

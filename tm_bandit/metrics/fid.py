@@ -16,7 +16,8 @@ from tm_bandit._exceptions import InputError, NotReadyError
 from tm_bandit.bounds.bound import Bound
 from tm_bandit.bounds.fd_bounds import FD_BOUNDS, FrechetTuning
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor, resolve
-from tm_bandit.functional.crossfit import FOLDS
+from tm_bandit.functional.confidence import WidthKind
+from tm_bandit.functional.crossfit import FOLDS, Fitting
 from tm_bandit.functional.moments import LARGEST_FEATURE, Moments, add_rows_, merge_moments, moments_from_rows
 from tm_bandit.metrics._attributes import Setting, optional, state
 from tm_bandit.metrics.base import as_list, exact_arithmetic
@@ -158,8 +159,8 @@ class OptimisticFID(FeatureMetric):
         threshold: float = 0.0,
         norm_bound: float | None = None,
         paper_as_printed: bool = False,
-        width: str = "mixture",
-        fitting: str = "crossfit",
+        width: WidthKind = "mixture",
+        fitting: Fitting = "crossfit",
         max_rows: int | None = None,
         normalize: bool = False,
         reset_real_features: bool = True,

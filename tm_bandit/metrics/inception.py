@@ -17,6 +17,8 @@ from tm_bandit._exceptions import InputError
 from tm_bandit.bounds.bound import Bound
 from tm_bandit.bounds.is_bounds import IS_BOUNDS
 from tm_bandit.extractors import Extractor, resolve
+from tm_bandit.functional.confidence import WidthKind
+from tm_bandit.functional.crossfit import Fitting
 from tm_bandit.functional.inception_score import ClassSums, check_probabilities, class_sums
 from tm_bandit.functional.witness_is import uniform_prior
 from tm_bandit.metrics._attributes import Setting, state
@@ -145,8 +147,8 @@ class OptimisticIS(FeatureMetric):
         feature_extractor_weights_path: str | os.PathLike[str] | None = None,
         reset_real_features: bool = True,
         antialias: bool = True,
-        width: str = "mixture",
-        fitting: str = "crossfit",
+        width: WidthKind = "mixture",
+        fitting: Fitting = "crossfit",
         **kwargs: Any,
     ) -> None:
         classes = 0 if num_classes is None else check_count("num_classes", num_classes, 1)
