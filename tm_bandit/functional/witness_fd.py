@@ -32,22 +32,22 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-#: Most leading axes with a full (rotating) witness: 512 raised the bound by 3 % at 500 rows, at eight times the cost.
+#: Most leading axes with a full (rotating) witness: 512 adds at most 3 % at 500 rows, for 8 times the cost.
 MAX_BLOCK = 256
 #: Least share of the mean eigenvalue that the fit gives to an axis of the reference: dead features have no logarithm.
 _EIGENVALUE_FLOOR = 1e-6
 #: Least share of the reference's variance in a fit: the map is its inverse root, so it stretches no axis beyond 100.
 _VARIANCE_FLOOR = 1e-4
-#: Bias and variance, times n, of a log variance: 1 and 2 for Gaussian rows, 15 % more for the tails of real features.
+#: Bias and variance, times n, of a log variance: 1 and 2 for Gaussian rows; tuned on arms of real features.
 _LOG_BIAS, _LOG_VARIANCE = 1.15, 2.3
 #: Multiple of its noise that a bin's mean shift must exceed: with James and Stein's 1, half of pure noise would pass.
 _SHIFT_MARGIN = 1.5
-#: Rows by which the noise of squared correlations is overstated: 0 was bad below 200 rows, a factor of 2 lost 11 %.
+#: Rows by which noise of squared correlations is overstated: 0 was bad below 200 rows, a factor of 2 or 3 lost 11-18 %.
 _ROTATION_ROWS = 10
 #: Least share of an axis's uncorrelated value that an eigenvalue of the block keeps while rows are fewer than three per
 #: axis: shrunken sub-blocks do not fit together then, and negative eigenvalues have no root.
 _EIGEN_SHARE = 0.3
-#: Least damping factor: where the gain seems smaller than the width, a witness of zero would never learn otherwise.
+#: Least damping factor, tuned on arms of real features: at 0 a witness is the trivial one, whose bound is zero.
 _MIN_DAMPING = 0.3
 
 

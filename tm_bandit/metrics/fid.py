@@ -28,7 +28,7 @@ from tm_bandit.reference import ReferenceStatistics
 
 #: Float dtypes by number, so that ranks can agree on one.
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-#: Rows that are kept unless `max_rows` says else: up to four per dimension a refit of all rows still gains something.
+#: Rows that are kept unless `max_rows` says else: a limit on memory, chosen by hand.
 _ROWS_PER_DIMENSION, _LEAST_ROWS = 4, 4096
 
 

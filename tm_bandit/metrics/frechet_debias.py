@@ -18,7 +18,7 @@ from tm_bandit.metrics.row_log import RowLog
 from tm_bandit.metrics.sample_spectrum import BLOCK, SampleSpectrum, rotated_moments, shifted
 from tm_bandit.reference import ReferenceStatistics
 
-#: Tenths of fewer rows than this are so biased, each by its own spectrum, that their spread is no measure of noise.
+#: Fewest rows in a tenth whose distance is compared with the others'; chosen by hand.
 _LEAST_PART = 10
 #: Two halves of two rows: with fewer one of them has no covariance.
 _FEWEST = 4
