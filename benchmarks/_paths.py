@@ -23,8 +23,6 @@ from tm_bandit.functional.crossfit import (
     sum_folds,
 )
 from tm_bandit.functional.frechet import frechet_distance
-from tm_bandit.functional.frechet_stream import WitnessSummary, upper_bound
-from tm_bandit.functional.marginal_stream import marginal_spread, witness_interval
 from tm_bandit.functional.witness_fd import (
     Axes,
     FrechetWitness,
@@ -41,6 +39,8 @@ from tm_bandit.functional.witness_is import (
     score_probs,
     uniform_prior,
 )
+from tm_bandit.metrics.frechet_stream import WitnessSummary, upper_bound
+from tm_bandit.metrics.marginal_stream import marginal_spread, witness_interval
 
 #: Draws runs of rows, shape (runs, n, d), with a generator.
 Sampler = Callable[[int, int, torch.Generator], Tensor]

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from tm_bandit.execution.rng import stable_seed
-from tm_bandit.metrics.base import Debiased, Interval, OptimisticMetric
-from tm_bandit.selection.setup import arm_delta, fork
+from tm_bandit.metrics import OptimisticMetric, Traits
+from tm_bandit.selection.setup import arm_delta
 from tm_bandit.simulation import Scenario, SimulatedArm
 
 #: The bounds whose numbers come from one stream, and what of these numbers is needed; ``None`` means all of them.
@@ -40,7 +40,7 @@ class Stream:
         self.bounds = family(bound)
         template = scenario.metric(self.bounds[0])
         initial = len(scenario.arms) - sum(pull > 0 for pull in scenario.joins.values())
-        self.metric = fork(template, arm_delta(template, initial, position + 1), None)
+        self.metric = template.fork(arm_delta(template, initial, position + 1))
         self.arm, self.seed = arm, seed
         self.batch_size: int = how["batch_size"]
         self.growth: float = 1.0 + how["refresh"]
@@ -96,6 +96,10 @@ class Replay(OptimisticMetric):
     def __deepcopy__(self, memo: dict) -> Replay:
         return type(self)(self.streams, self.template)
 
+    @property
+    def traits(self) -> Traits:
+        return self.template.traits
+
     def extract(self, inputs: Tensor) -> Tensor:
         return inputs
 
@@ -109,30 +113,12 @@ class Replay(OptimisticMetric):
         self.index = int(rows[0, 0])
         self.pulls = self.pulls + 1
 
-    def compute(self) -> Tensor:
-        return self.bounds().lower
-
     def _now(self) -> dict[str, float]:
         return self.streams[self.index].at(int(self.pulls), self.bound)
-
-    def estimate(self) -> Tensor:
-        return torch.tensor(self._now()["estimate"])
-
-    def bounds(self) -> Interval:
-        now = self._now()
-        return Interval(torch.tensor(now["optimistic"]), torch.tensor(now["pessimistic"]))
-
-    def debiased(self) -> Debiased:
-        now = self._now()
-        return Debiased(torch.tensor(now["debiased"]), torch.tensor(now["debiased_stderr"]))
 
     @property
     def num_samples(self) -> int:
         return int(self.pulls)
-
-    @property
-    def burn_in_met(self) -> bool:
-        return True
 
     @property
     def min_samples(self) -> int:

@@ -269,7 +269,7 @@ def cost(full: bool) -> list[Row]:
         metric.compute()
         total, processor = total + time.perf_counter() - start, processor + time.process_time() - began
         if number in (20, 40, 100, 200, enough, 1000):
-            stream = metric._caches["witness"]._stream
+            stream = metric.row_log.known("stream")
             kept = (*stream._witness, stream._scores, stream._spectrum)
             extra = sum(part.numel() * part.element_size() for part in kept)
             table.append(

@@ -166,7 +166,7 @@ class ReferenceCollector:
                 f"Expected at least two real images in the first validation, but got {count}; give the metric a "
                 "reference=, or raise limit_val_batches."
             )
-        return ReferenceStatistics.from_moments(total, self.metric._extractor.name)
+        return ReferenceStatistics.from_moments(total, self.metric.extractor_name)
 
     def _rows(self, batch: Any, device: torch.device) -> Tensor:
         images = pick_images(batch, self.real).to(device)

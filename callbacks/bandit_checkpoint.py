@@ -296,7 +296,7 @@ class BanditCheckpoint(Checkpoint):
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._session is not None and self._is_training(trainer) and not self._is_due(trainer):
             # A monitor needs its key from the first validation on, and one that is not logged again keeps its value.
-            values = passed_over(self._values, bool(self.metric.higher_is_better))
+            values = passed_over(self._values, self.metric.traits.higher_is_better)
             log_scalars(pl_module, self.key, values, {}, unseen=True)
 
     @override

@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch import nn
 
+from tests._make import scaled_rows
 from tm_bandit import ReferenceStatistics
 from tm_bandit.errors import InputError
 
 
 def draw(seed, count, dim=4):
-    return torch.randn(count, dim, generator=torch.Generator().manual_seed(seed)) * torch.arange(1.0, dim + 1)
+    return scaled_rows(seed, count, dim)
 
 
 def test_features_in_one_piece_or_in_batches():
@@ -111,7 +112,7 @@ def test_too_few_or_unequal_rows():
         ReferenceStatistics.from_features([])
     with pytest.raises(InputError, match=r"\(n, 4\), but got \(2, 3\)"):
         ReferenceStatistics.from_features([draw(0, 5), draw(0, 2, 3)])
-    with pytest.raises(InputError, match="at least two samples, but got 1"):
+    with pytest.raises(InputError, match="`num_samples` to be an integer of at least 2, but got 1"):
         ReferenceStatistics(torch.zeros(2), torch.eye(2), num_samples=1)
 
 

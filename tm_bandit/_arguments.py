@@ -1,52 +1,105 @@
-"""Checks of numbers that users hand in; numpy's numbers become Python's, so that results can be saved."""
+"""Checks of arguments: each returns a plain Python value, also for a numpy number, or raises ``InputError``."""
 
 from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
 
 from tm_bandit.errors import InputError
 
 
-def whole(name: str, value: object, least: int | None = None) -> int:
-    """Return ``value`` as a Python integer.
+def check_count(name: str, value: Any, least: int | None = None) -> int:
+    """Return an integer of at least ``least``, if there is such a limit.
 
     Args:
-        name: the argument's name, for the message.
-        value: any integer that is no bool.
-        least: the smallest allowed value.
+        name: name of the argument, for the error.
+        value: what the user gave.
+        least: the smallest integer that is accepted.
 
     Raises:
-        InputError: if it is no such integer.
+        InputError: if it is anything else; a bool is no integer.
 
     Example:
         >>> import numpy as np
-        >>> whole("budget", np.int64(100), 0)
+        >>> check_count("budget", np.int64(100), 0)
         100
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or (least is not None and value < least):
-        limit = "" if least is None else f" >= {least}"
-        raise InputError(f"Expected {name} to be an integer{limit}, but got {value!r}; choose another value.")
+        limit = "" if least is None else f" of at least {least}"
+        raise InputError(f"Expected `{name}` to be an integer{limit}, but got {value!r}.")
     return int(value)
 
 
-def real(name: str, value: object, least: float | None = None) -> float:
-    """Return ``value`` as a finite Python float.
+def check_number(name: str, value: Any, *, least: float | None = None, above: float | None = None) -> float:
+    """Return a finite float within its limits.
 
     Args:
-        name: the argument's name, for the message.
-        value: any finite real number that is no bool.
-        least: the smallest allowed value.
+        name: name of the argument, for the error.
+        value: what the user gave.
+        least: the smallest number that is accepted, if there is one.
+        above: what the number must be above, if there is such a limit.
 
     Raises:
-        InputError: if it is no such number.
+        InputError: if it is anything else; a bool is no number.
 
     Example:
-        >>> real("epsilon", 1, 0.0)
-        1.0
+        >>> check_number("kappa", 2, above=0)
+        2.0
     """
     known = not isinstance(value, bool) and isinstance(value, numbers.Real) and math.isfinite(value)
-    if not known or (least is not None and float(value) < least):  # type: ignore[arg-type]
-        limit = "" if least is None else f" >= {least:g}"
-        raise InputError(f"Expected {name} to be a finite number{limit}, but got {value!r}; choose another value.")
-    return float(value)  # type: ignore[arg-type]
+    if not known or (least is not None and value < least) or (above is not None and value <= above):
+        limit = f" of at least {least:g}" if least is not None else f" above {above:g}" if above is not None else ""
+        raise InputError(f"Expected `{name}` to be a finite number{limit}, but got {value!r}.")
+    return float(value)
+
+
+def check_level(name: str, value: Any) -> float:
+    """Return a failure probability.
+
+    Args:
+        name: name of the argument, for the error.
+        value: what the user gave.
+
+    Raises:
+        InputError: unless it lies strictly between 0 and 1.
+    """
+    known = not isinstance(value, bool) and isinstance(value, numbers.Real)
+    if not known or not 0.0 < value < 1.0:
+        raise InputError(f"Expected `{name}` to lie strictly between 0 and 1, but got {value!r}; 0.05 is customary.")
+    return float(value)
+
+
+def check_choice(name: str, value: Any, options: Iterable[str]) -> str:
+    """Return one of several names.
+
+    Args:
+        name: name of the argument, for the error.
+        value: what the user gave.
+        options: the names.
+
+    Raises:
+        InputError: if it is none of them.
+    """
+    known = tuple(options)
+    if not isinstance(value, str) or value not in known:
+        raise InputError(f"Expected `{name}` to be one of {', '.join(known)}, but got {value!r}.")
+    return str(value)
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """Return a bool.
+
+    Args:
+        name: name of the argument, for the error.
+        value: what the user gave.
+
+    Raises:
+        InputError: if it is anything else: "no" would be true.
+    """
+    if not isinstance(value, (bool, np.bool_)):
+        raise InputError(f"Expected `{name}` to be a bool, but got {value!r}.")
+    return bool(value)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tm_bandit._arguments import check_count
 from tm_bandit._device import as_float64, exact_device
 from tm_bandit._statistics import StoredStatistics, read_statistics, write_statistics
 from tm_bandit.errors import InputError
@@ -64,11 +65,9 @@ class ReferenceStatistics:
                 "Expected a mean of shape (d,) and a covariance of shape (d, d), but got "
                 f"{tuple(mean.shape)} and {tuple(sigma.shape)}."
             )
-        if num_samples is not None and int(num_samples) < 2:
-            raise InputError(f"Expected a reference of at least two samples, but got {num_samples}.")
         self.mean = mean.clone()
         self.covariance = _checked_covariance(sigma)
-        self.num_samples = None if num_samples is None else int(num_samples)
+        self.num_samples = None if num_samples is None else check_count("num_samples", num_samples, 2)
         self.extractor = None if extractor in (None, NO_EXTRACTOR) else str(extractor)
         self._elsewhere: dict[torch.device, ReferenceStatistics] = {}
 
@@ -184,7 +183,7 @@ class ReferenceStatistics:
         write_statistics(target, StoredStatistics(mean, sigma, self.num_samples, self.extractor))
         return target
 
-    @property
+    @cached_property
     def num_features(self) -> int:
         """Dimension of the features."""
         return self.mean.numel()
@@ -249,7 +248,7 @@ class ReferenceStatistics:
         Args:
             device: where they are needed; devices without float64 get them on the CPU.
         """
-        target = exact_device(device)
+        target = self.mean.device if device == self.mean.device else exact_device(device)
         if target == self.mean.device:
             return self
         if target not in self._elsewhere:

@@ -12,11 +12,12 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torchmetrics.image.fid import FrechetInceptionDistance
 
+from tests._make import fed
 from tests._reference import frechet as oracle
 from tm_bandit import OptimisticFID, ReferenceStatistics
+from tm_bandit.bounds import fd_burn_in
+from tm_bandit.bounds.fd_bounds import covariance_norms
 from tm_bandit.errors import NotReadyError
-from tm_bandit.functional import fd_burn_in
-from tm_bandit.functional.fd_bounds import covariance_norms
 
 DIM = 12
 CLASSIC_BOUNDS = ("paper", "authors", "bounded", "naive", "none")
@@ -50,12 +51,6 @@ def make(bound, reference, **kwargs):
     return OptimisticFID("none", reference, bound=bound, **kwargs)
 
 
-def stream(metric, rows, size):
-    for batch in rows.split(size):
-        metric.update_features(batch)
-    return metric
-
-
 @pytest.fixture(scope="module")
 def reference():
     return ReferenceStatistics.from_features(draw(1, 60))
@@ -69,7 +64,7 @@ def test_estimate_equals_torchmetrics(count, given_reference):
     if not given_reference:
         for batch in real.split(7):
             metric.update_features(batch, real=True)
-    stream(metric, fake, 9)
+    fed(metric, fake, 9)
     assert float(metric.estimate()) == pytest.approx(torchmetrics_value(real, fake), rel=1e-9)
     assert float(metric.compute()) == float(metric.estimate())
 
@@ -79,7 +74,7 @@ def test_fewer_samples_than_dimensions_are_exact(count):
     real, fake = draw(1, 80), draw(3, count, shift=0.4)
     reference = ReferenceStatistics.from_features(real)
     exact = oracle.exact_distance(fake.numpy(), reference.mean.numpy(), reference.covariance.numpy())
-    ours = float(stream(make("none", reference), fake, 3).estimate())
+    ours = float(fed(make("none", reference), fake, 3).estimate())
     assert ours == pytest.approx(exact, rel=1e-12)
     assert abs(ours - exact) <= abs(torchmetrics_value(real, fake) - exact)
 
@@ -93,7 +88,7 @@ def test_small_eigenvalues_count(decay, rotated):
     mix = torch.linalg.qr(draw(17, dim, dim)).Q if rotated else torch.eye(dim, dtype=torch.float64)
     generator = torch.Generator().manual_seed(18)
     real, fake = (torch.randn(n, dim, generator=generator, dtype=torch.float64) * scale @ mix for n in (200, 100))
-    metric = stream(make("none", ReferenceStatistics.from_features(real)), fake, 30)
+    metric = fed(make("none", ReferenceStatistics.from_features(real)), fake, 30)
     exact = oracle.distance_between_rows(real.numpy(), fake.numpy())
     assert float(metric.estimate()) == pytest.approx(exact, rel=1e-9)
     assert float(metric.estimate()) == pytest.approx(torchmetrics_value(real, fake), rel=1e-4)
@@ -104,14 +99,14 @@ def test_a_singular_reference_from_a_float32_file(count):
     real, fake = draw(10, 7), draw(11, count)
     exact = ReferenceStatistics.from_features(real)
     rounded = ReferenceStatistics(exact.mean, exact.covariance.float())
-    expected = float(stream(make("none", exact), fake, 9).estimate())
-    assert float(stream(make("none", rounded), fake, 9).estimate()) == pytest.approx(expected, rel=1e-6)
+    expected = float(fed(make("none", exact), fake, 9).estimate())
+    assert float(fed(make("none", rounded), fake, 9).estimate()) == pytest.approx(expected, rel=1e-6)
 
 
 def test_noise_of_rows_far_away_does_not_count(reference):
     few = draw(19, 3).repeat(3, 1) + 1e4
     exact = oracle.exact_distance(few.numpy(), reference.mean.numpy(), reference.covariance.numpy())
-    assert float(stream(make("none", reference), few, 2).estimate()) == pytest.approx(exact, rel=1e-14)
+    assert float(fed(make("none", reference), few, 2).estimate()) == pytest.approx(exact, rel=1e-14)
 
 
 def test_identical_data_scores_zero_where_torchmetrics_goes_negative():
@@ -126,7 +121,7 @@ def test_a_large_common_offset_does_not_matter():
     rows = draw(4, 60).mul(1024).round().div(1024)
     offset = 1e7
     metric = make("none", ReferenceStatistics.from_features(rows + offset))
-    stream(metric, rows + offset, 13)
+    fed(metric, rows + offset, 13)
     assert float(metric.estimate()) < 1e-6
     assert abs(torchmetrics_value(rows + offset, rows + offset)) > 1e-3
 
@@ -146,7 +141,7 @@ def test_bounds_equal_plain_formulas(reference, count, horizon):
         ("bounded", True): oracle.bonus_bounded(rows, mu, sigma, delta, 50.0, 0.8, printed=True),
     }
     for (bound, printed), bonus in bonuses.items():
-        metric = stream(make(bound, reference, horizon=horizon, kappa=0.8, paper_as_printed=printed), fake, 4)
+        metric = fed(make(bound, reference, horizon=horizon, kappa=0.8, paper_as_printed=printed), fake, 4)
         lower, upper = metric.bounds()
         assert float(metric.compute()) == float(lower) == pytest.approx(plug_in - bonus, rel=1e-9)
         assert float(upper) == pytest.approx(plug_in + bonus, rel=1e-9)
@@ -159,7 +154,7 @@ def test_the_authors_program_gives_the_same_scores(reference, count, bound, thre
     expected = oracle.authors_score(
         fake.numpy(), reference.mean.numpy(), reference.covariance.numpy(), 0.05, 1.2, threshold, bound == "naive"
     )
-    metric = stream(make(bound, reference, kappa=1.2, threshold=threshold), fake, 5)
+    metric = fed(make(bound, reference, kappa=1.2, threshold=threshold), fake, 5)
     # Their general square root of a singular product is good to about 1e-7.
     assert float(metric.compute()) == pytest.approx(expected, rel=1e-5)
 
@@ -169,7 +164,7 @@ def test_thresholding_with_the_theorems_constants(reference):
     cov = oracle.covariance(fake.numpy(), 0)
     limit = 0.7 * np.sqrt(2 * np.outer(np.diag(cov), np.diag(cov)) * np.log(DIM) / 30)
     norms = covariance_norms(torch.from_numpy(np.where(np.abs(cov) < limit, 0.0, cov)))
-    plain, cut = (stream(make("paper", reference, threshold=t), fake, 30) for t in (0.0, 0.7))
+    plain, cut = (fed(make("paper", reference, threshold=t), fake, 30) for t in (0.0, 0.7))
     assert cut.burn_in_met == (fd_burn_in(norms, 0.05) <= 30)
     assert float(cut.compute()) != pytest.approx(float(plain.compute()), rel=1e-3)
 
@@ -233,8 +228,8 @@ def test_the_estimate_does_not_depend_on_what_the_bound_keeps(reference):
 def test_rows_of_low_precision_are_taken_at_their_value(reference, dtype):
     rows = draw(8, 40).to(dtype)
     low, exact = make("authors", reference), make("authors", reference)
-    stream(low, rows, 6)
-    stream(exact, rows.double(), 11)
+    fed(low, rows, 6)
+    fed(exact, rows.double(), 11)
     assert float(low.compute()) == pytest.approx(float(exact.compute()), rel=1e-12)
     assert low.compute().dtype == torch.float64
 
@@ -252,16 +247,16 @@ def test_burn_in_is_reported(reference):
         seen.append(metric.burn_in_met)
     assert seen[0] is False
     assert seen[-1] is True
-    naive = stream(make("naive", reference), rows[: 4 * DIM], 48)
+    naive = fed(make("naive", reference), rows[: 4 * DIM], 48)
     assert not naive.burn_in_met
     naive.update_features(rows[:10])
     assert naive.burn_in_met
-    assert stream(make("none", reference), rows[:2], 2).burn_in_met
-    assert not stream(make("paper", None), rows, 50).burn_in_met  # nothing to compare with yet
+    assert fed(make("none", reference), rows[:2], 2).burn_in_met
+    assert not fed(make("paper", None), rows, 50).burn_in_met  # nothing to compare with yet
 
 
 def test_without_a_bound_nothing_is_invented(reference):
-    metric = stream(make("none", reference), draw(1, 9), 9)
+    metric = fed(make("none", reference), draw(1, 9), 9)
     assert tuple(map(float, metric.bounds())) == (-math.inf, math.inf)
 
 
@@ -272,11 +267,11 @@ def test_a_singular_reference_works():
     assert reference.rank == 6
     for count in (4, 50):
         fake = draw(11, count)
-        metric = stream(make("authors", reference), fake, 3)
+        metric = fed(make("authors", reference), fake, 3)
         expected = oracle.exact_distance(fake.numpy(), reference.mean.numpy(), reference.covariance.numpy())
         assert float(metric.estimate()) == pytest.approx(expected, rel=1e-7)
         assert math.isfinite(float(metric.compute()))
-    itself = stream(make("none", reference), dead, 2)
+    itself = fed(make("none", reference), dead, 2)
     assert float(itself.estimate()) < 1e-6
 
 
@@ -312,7 +307,7 @@ def test_one_feature_is_enough(bound, count):
 
 
 def test_losses_are_the_values_and_nothing_else_is_computed(reference):
-    metric = stream(make("authors", reference), draw(12, 9), 3)
+    metric = fed(make("authors", reference), draw(12, 9), 3)
     lower, upper = metric.bounds()
     losses = metric.losses(["optimistic", "pessimistic", "estimate", "witness", "stderr"])
     assert losses == {

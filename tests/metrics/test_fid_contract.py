@@ -3,6 +3,7 @@
 import copy
 import pickle
 import weakref
+from functools import partial
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchmetrics.wrappers import MetricTracker
 
+from tests._make import fed, scaled_rows
 from tm_bandit import OptimisticFID, OptimisticIS, ReferenceStatistics
 from tm_bandit.errors import InputError, NotReadyError
 
@@ -30,8 +32,7 @@ class Net(nn.Module):
         return self.linear(samples)
 
 
-def draw(seed, count, dim=DIM):
-    return torch.randn(count, dim, generator=torch.Generator().manual_seed(seed)) * torch.arange(1.0, dim + 1)
+draw = partial(scaled_rows, dim=DIM)
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +41,7 @@ def reference():
 
 
 def filled(reference, count, bound="authors", **kwargs):
-    metric = OptimisticFID("none", reference, bound=bound, **kwargs)
-    for batch in draw(2, count).split(3):
-        metric.update_features(batch)
-    return metric
+    return fed(OptimisticFID("none", reference, bound=bound, **kwargs), draw(2, count), 3)
 
 
 BOUNDS = pytest.mark.parametrize("bound", ["authors", "witness"])

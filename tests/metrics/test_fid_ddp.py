@@ -1,16 +1,20 @@
 """OptimisticFID over two real processes: the result is that of one process that saw everything."""
 
+from functools import partial
+
 import pytest
 import torch
 
+from tests._ddp import RankPool
+from tests._make import POWER, class_probs, power_rows, power_truth, scaled_rows
 from tm_bandit import OptimisticFID, OptimisticIS, ReferenceStatistics
 from tm_bandit.errors import NotReadyError
+from tm_bandit.metrics.base import LOSS_FIELDS
 
 DIM = 8
 
 
-def draw(seed, count):
-    return torch.randn(count, DIM, generator=torch.Generator().manual_seed(seed)) * torch.arange(1.0, DIM + 1)
+draw = partial(scaled_rows, dim=DIM)
 
 
 def statistics():
@@ -153,3 +157,78 @@ def test_forward_can_sync_each_step(ranks):
     expected = float(alone.compute())
     for step, count, final in ranks.run(observe_step):
         assert (step, count, final) == (pytest.approx(expected, rel=1e-9), 5, pytest.approx(expected, rel=1e-9))
+
+
+def _share(rank, world_size, shares, options):
+    """What one rank of several returns for its share of the rows."""
+    metric = OptimisticFID("none", POWER, **options)
+    rows = power_rows(sum(shares))
+    start = sum(shares[:rank])
+    if shares[rank]:
+        metric.update_features(rows[start : start + shares[rank]])
+    scores = OptimisticIS(feature="none", log_scale=True)
+    probs = class_probs(sum(shares), 15, 4.0)
+    if shares[rank]:
+        scores.update_probs(probs[start : start + shares[rank]])
+    found = [*metric.bounds(), *metric.debiased(), *scores.bounds(), *scores.debiased()]
+    return [float(value) for value in found], metric.num_samples
+
+
+@pytest.mark.parametrize(("shares", "options"), [([150, 250], {}), ([400, 0], {}), ([250, 150], {"max_rows": 60})])
+def test_two_processes(ranks, shares, options):
+    """Bit-equal on both ranks, within the width of one process, and a rank without samples takes part."""
+    answers = ranks.run(_share, shares, options)
+    assert answers[0][0] == answers[1][0]
+    assert [answer[1] for answer in answers] == shares
+    (alone, _) = _share(0, 1, [400], options)
+    assert answers[0][0] == pytest.approx(alone, rel=0.25)
+    lower, upper = answers[0][0][:2]
+    assert lower < power_truth() < upper
+
+
+def test_four_processes():
+    pool = RankPool(4)
+    try:
+        answers = pool.run(_share, [100, 150, 0, 150], {})
+    finally:
+        pool.close()
+    assert all(answer[0] == answers[0][0] for answer in answers)
+    assert answers[0][0] == pytest.approx(_share(0, 1, [400], {})[0], rel=0.25)
+
+
+def save_while_synced(rank, world_size, shares, options):
+    """Save what all ranks have together, load it into a fresh metric, and go on with it."""
+    metric, scores = OptimisticFID("none", statistics(), **options), OptimisticIS("none", log_scale=True)
+    rows, probs = draw(2, sum(shares)), class_probs(sum(shares))
+    start = sum(shares[:rank])
+    answers = []
+    for made, samples in ((metric, rows), (scores, probs)):
+        mine = samples[start : start + shares[rank]]
+        for batch in mine.split(3):
+            made.update_rows(batch)
+        made.persistent(True)
+        with made.sync_context():
+            state = made.state_dict()
+            together = list(made.losses(LOSS_FIELDS).values())
+        kind = made.clone()
+        kind.reset()
+        kind.sync_on_compute = kind._to_sync = False
+        kind.persistent(True)
+        kind.load_state_dict(state)
+        loaded = list(kind.losses(LOSS_FIELDS).values())
+        count = kind.num_samples
+        kind.update_rows(samples[:3])
+        kind.losses(LOSS_FIELDS)
+        answers.append((together, loaded, count, kind.num_samples, made.num_samples))
+    return answers
+
+
+@pytest.mark.parametrize("shares", [(3, 1), (30, 12), (0, 25)], ids=str)
+@pytest.mark.parametrize("options", [{}, {"bound": "authors"}, {"max_rows": 20}], ids=str)
+def test_a_state_that_was_saved_while_synced_holds_all_samples(ranks, shares, options):
+    for rank, answers in enumerate(ranks.run(save_while_synced, shares, options)):
+        for together, loaded, count, after, local in answers:
+            assert count == sum(shares)
+            assert after == count + 3
+            assert local == shares[rank]
+            assert loaded == pytest.approx(together, rel=1e-9, nan_ok=True)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests._make import scaled_rows
 from tm_bandit import OptimisticFID, ReferenceStatistics
 from tm_bandit.errors import BanditError, InputError
 
@@ -13,7 +14,7 @@ DIM = 5
 
 
 def draw(seed, count, dim=DIM):
-    return torch.randn(count, dim, generator=torch.Generator().manual_seed(seed))
+    return scaled_rows(seed, count, dim)
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ from torch import nn
 
 from tests._inception import random_images, random_weights_file
 from tm_bandit import OptimisticIS
+from tm_bandit.bounds import is_bound_authors, is_bound_naive, is_bound_paper
 from tm_bandit.errors import InputError, NotReadyError, WeightsError
-from tm_bandit.functional import class_sums, inception_score, is_bound_authors, is_bound_naive, is_bound_paper
+from tm_bandit.functional import class_sums, inception_score
 from tm_bandit.metrics.base import LOSS_FIELDS
 
 FORMULAS = {"paper": is_bound_paper, "authors": is_bound_authors, "naive": is_bound_naive}

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from tests.policies.parts import arm
+from tm_bandit.comparison import anytime_margin
 from tm_bandit.policies import Board, compare
-from tm_bandit.policies.board import race_margin
 
 
 def numbers(name, n, witness, estimate, debiased, stderr=0.1, debiased_stderr=0.3):
@@ -22,15 +22,15 @@ def numbers(name, n, witness, estimate, debiased, stderr=0.1, debiased_stderr=0.
 
 
 def test_margin_grows_with_arms_and_certainty():
-    assert race_margin(1000, 5, 0.05) < race_margin(1000, 50, 0.05) < race_margin(1000, 50, 0.005)
+    assert anytime_margin(1000, 0.05 / 5) < anytime_margin(1000, 0.05 / 50) < anytime_margin(1000, 0.005 / 50)
     # By hand: sqrt(1100 / 1000 * (2 ln 100 + ln 11)).
-    assert race_margin(1000, 5, 0.05) == pytest.approx(math.sqrt(1.1 * (2 * math.log(100) + math.log(11))))
+    assert anytime_margin(1000, 0.05 / 5) == pytest.approx(math.sqrt(1.1 * (2 * math.log(100) + math.log(11))))
 
 
 def test_comparison_by_hand():
     first, second = numbers("a", 100, 2.0, 4.0, 3.0), numbers("b", 100, 1.0, 3.5, 1.4, 0.2, 0.4)
     found = compare(first, second, num_arms=3, delta=0.1)
-    width = race_margin(100, 3, 0.1) * math.sqrt(0.01 + 0.04)
+    width = anytime_margin(100, 0.1 / 3) * math.sqrt(0.01 + 0.04)
     assert (found.n, found.correlation) == (100, 0.0)
     assert found.difference == pytest.approx(1.6)
     assert found.stderr == pytest.approx(0.5)

@@ -219,7 +219,7 @@ def test_a_pull_is_told_or_given_back_once():
         ([0.0] * 5, {}, ArmError, "a tensor"),
         (ValueError, {}, ArmError, "a tensor"),
         (KeyboardInterrupt(), {}, ArmError, "a tensor"),
-        (torch.zeros(5, 1), {"cost": -1.0}, InputError, "cost to be a finite number >= 0"),
+        (torch.zeros(5, 1), {"cost": -1.0}, InputError, "`cost` to be a finite number of at least 0"),
         (torch.zeros(5, 1), {"cost": "cheap"}, InputError, "cost"),
     ],
 )
@@ -236,7 +236,7 @@ def test_what_cannot_be_used_changes_nothing(rows, kwargs, error, message):
 
 @pytest.mark.parametrize("pulls", [0, -1, 1.5, True, "all"])
 def test_ask_wants_a_positive_number(pulls):
-    with pytest.raises(InputError, match="pulls to be an integer >= 1"):
+    with pytest.raises(InputError, match="`pulls` to be an integer of at least 1"):
         make().ask(pulls)
 
 

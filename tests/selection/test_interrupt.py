@@ -8,8 +8,8 @@ import torch
 
 from tm_bandit import ModelSelector, OptimisticFID, ReferenceStatistics
 from tm_bandit._interrupt import uninterrupted
-from tm_bandit.functional.frechet_stream import FrechetStream
-from tm_bandit.metrics._spectrum import SampleSpectrum
+from tm_bandit.metrics.frechet_stream import FrechetStream
+from tm_bandit.metrics.sample_spectrum import SampleSpectrum
 from tm_bandit.selection.arm import Arm
 from tm_bandit.selection.history import History
 
@@ -39,7 +39,7 @@ def make():
     [
         (OptimisticFID, "update_rows"),
         (OptimisticFID, "losses"),
-        (OptimisticFID, "_settle_rows"),
+        (OptimisticFID, "_limit_rows"),
         (FrechetStream, "_fit"),
         (FrechetStream, "_score"),
         (ModelSelector, "_judge"),
@@ -101,7 +101,7 @@ def test_an_interrupt_while_the_result_is_made_spoils_no_number(monkeypatch):
         one.run(progress=False, budget=115)
         for arm in one._arms.values():
             arm.trace.popitem()  # as if the last numbers were not up to date
-            arm.metric._caches.clear()
+            arm.metric._row_log = None
     expected = selector.result().to_json()
     monkeypatch.setattr(SampleSpectrum, "_count_in", interrupted)
     with pytest.raises(KeyboardInterrupt):

@@ -5,7 +5,7 @@ import pytest
 from tests.selection.toy import MeanMetric
 from tm_bandit import OptimisticFID, OptimisticIS
 from tm_bandit.errors import InputError
-from tm_bandit.selection.setup import arm_delta, check_choices, check_metric, facts_of, fork, traits_of
+from tm_bandit.selection.setup import arm_delta, check_choices, check_metric
 
 
 @pytest.mark.parametrize(
@@ -13,8 +13,8 @@ from tm_bandit.selection.setup import arm_delta, check_choices, check_metric, fa
     [("witness", "anytime"), ("paper", "finite"), ("authors", "none"), ("naive", "none"), ("none", "none")],
 )
 def test_a_bound_tells_its_guarantee(bound, guarantee):
-    assert traits_of(OptimisticFID("none", bound=bound)).guarantee == guarantee
-    traits = traits_of(OptimisticIS("none", bound=bound))
+    assert OptimisticFID("none", bound=bound).traits.guarantee == guarantee
+    traits = OptimisticIS("none", bound=bound).traits
     assert (traits.guarantee, traits.higher_is_better) == (guarantee, True)
 
 
@@ -27,17 +27,6 @@ def test_shares_of_the_failure_probability_sum_to_at_most_all_of_it():
     assert arm_delta(MeanMetric(bound="naive"), 3, 1) is None
 
 
-def test_a_fork_has_its_own_samples_and_its_own_delta():
-    metric = MeanMetric()
-    one, two = fork(metric, 0.01, None), fork(metric, None, "cpu")
-    assert (one.delta, two.delta, metric.delta) == (0.01, 0.05, 0.05)
-    assert one.values is not two.values
-
-
-def test_facts_are_what_results_and_states_say():
-    assert facts_of(OptimisticIS("none", delta=0.1)) == {"bound": "witness", "delta": 0.1, "width": None}
-
-
 def test_a_choice_outside_the_list_is_refused_with_the_list():
     check_choices(stop="likely", goal="identify", samples="features")
     with pytest.raises(InputError, match="stop to be 'budget', 'certified' or 'likely', but got 'soon'"):
@@ -45,5 +34,5 @@ def test_a_choice_outside_the_list_is_refused_with_the_list():
 
 
 def test_something_else_than_a_metric_is_refused():
-    with pytest.raises(InputError, match="but got str, which has no check_rows, device, extract"):
+    with pytest.raises(InputError, match="but got str, which has no traits, delta, device"):
         check_metric("fid")

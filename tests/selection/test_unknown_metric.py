@@ -5,35 +5,27 @@ import math
 import pytest
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 
 from tm_bandit import ModelSelector, SelectionResult
 from tm_bandit.errors import InputError
-from tm_bandit.metrics.traits import Traits
-from tm_bandit.selection.setup import PROTOCOL
+from tm_bandit.metrics import OptimisticMetric, Traits
+from tm_bandit.metrics.base import missing_parts
 
 
-class MeanBrightness(Metric):
+class MeanBrightness(OptimisticMetric):
     """The mean brightness of the samples; brighter is better."""
 
-    traits = Traits(higher_is_better=True, centre="unbiased", guarantee="anytime", reference="none")
-    loss_fields = ("witness", "stderr", "estimate", "optimistic", "pessimistic", "debiased", "debiased_stderr")
-    min_samples = 2
     higher_is_better = True
-    full_state_update = False
+    traits = Traits(higher_is_better=True, centre="unbiased", guarantee="anytime", reference="none")
+    values: Tensor
 
     def __init__(self, delta: float = 0.05) -> None:
-        super().__init__()
-        self.delta = delta
+        super().__init__(delta=delta)
         self.add_state("values", default=torch.zeros(0, dtype=torch.float64), dist_reduce_fx="cat")
 
     @property
     def num_samples(self) -> int:
         return len(self.values)
-
-    def fork(self, delta, device):
-        copy = MeanBrightness(self.delta if delta is None else delta)
-        return copy if device is None else copy.to(device)
 
     def extract(self, inputs: Tensor) -> Tensor:
         return inputs.flatten(1).mean(1, keepdim=True).double()
@@ -44,10 +36,11 @@ class MeanBrightness(Metric):
         return rows
 
     def update_rows(self, rows: Tensor) -> None:
-        self.values = torch.cat([self.values, rows[:, 0]])
+        self.values = torch.cat([self.values, self.check_rows(rows)[:, 0]])
+        self.note_update()
 
     def update(self, inputs: Tensor) -> None:
-        self.update_rows(self.check_rows(self.extract(inputs)))
+        self.update_rows(self.extract(inputs))
 
     def losses(self, fields):
         loss, error = -float(self.values.mean()), float(self.values.std()) / math.sqrt(self.num_samples)
@@ -55,12 +48,6 @@ class MeanBrightness(Metric):
         numbers = dict.fromkeys(("witness", "estimate", "debiased"), loss)
         numbers |= {"stderr": error, "debiased_stderr": error, "optimistic": loss - width, "pessimistic": loss + width}
         return {name: numbers[name] for name in fields}
-
-    def score_from_loss(self, loss: float) -> float:
-        return -loss
-
-    def compute(self) -> Tensor:
-        return self.values.mean()
 
 
 def pictures(brightness):
@@ -119,12 +106,12 @@ def test_the_best_of_close_arms_is_named_by_an_unbiased_metric():
     assert [run.run(progress=False).best for run in runs].count("a0") >= 11
 
 
-@pytest.mark.parametrize("lacking", PROTOCOL)
+@pytest.mark.parametrize("lacking", missing_parts(object()))
 def test_a_metric_that_lacks_a_part_is_refused_by_name(lacking):
     class Partly:
         """Has everything but one part."""
 
-    for name in PROTOCOL:
+    for name in missing_parts(object()):
         if name != lacking:
             setattr(Partly, name, 0)
     with pytest.raises(InputError, match=rf"but got Partly, which has no {lacking};"):

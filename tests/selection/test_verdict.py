@@ -7,9 +7,10 @@ import torch
 
 from tests.selection.toy import MeanMetric, gaussian
 from tm_bandit import ModelSelector
+from tm_bandit.comparison import anytime_margin
 from tm_bandit.policies import ArmStats
 from tm_bandit.policies.base import central
-from tm_bandit.policies.board import Board, race_margin
+from tm_bandit.policies.board import Board
 from tm_bandit.selection.verdict import Verdict, certified_out, contenders, judge, recommend, uniform_cost
 
 
@@ -71,7 +72,7 @@ class TestLikely:
 
     def test_both_the_witness_and_the_plug_in_must_differ(self):
         leader = arm("a", w=1.0, p=2.0)
-        width = race_margin(100, 2, 0.05) * math.hypot(0.1, 0.1)
+        width = anytime_margin(100, 0.05 / 2) * math.hypot(0.1, 0.1)
         far, near = 1.01 * width, 0.99 * width
         assert self.out(arm("b", w=1 + far, p=2 + far), leader) == {"b"}
         assert self.out(arm("b", w=1 + near, p=2 + far), leader) == frozenset()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tm_bandit.errors import InputError
-from tm_bandit.metrics.base import Debiased, Interval, OptimisticMetric
+from tm_bandit.metrics import Debiased, Interval, OptimisticMetric, Traits
 
 
 class MeanMetric(OptimisticMetric):
@@ -24,6 +24,11 @@ class MeanMetric(OptimisticMetric):
         self.asked: list[tuple[str, ...]] = []
         self._known = (0, 0.0, 0.0)
         self.add_state("values", default=[], dist_reduce_fx="cat")
+
+    @property
+    def traits(self) -> Traits:
+        certain = self.bound in ("witness", "paper")
+        return Traits(False, "unbiased", "anytime" if certain else "none", "none", self.bound, self.bound == "witness")
 
     def extract(self, inputs: Tensor) -> Tensor:
         return inputs.flatten(1).mean(1, keepdim=True)

@@ -2,54 +2,31 @@
 
 from tm_bandit.functional.confidence import ScoreMoments, deviation, lil_width, mixture_width
 from tm_bandit.functional.debias import bias_curve, debiased_log_is, expected_root_trace
-from tm_bandit.functional.fd_bounds import (
-    CovarianceNorms,
-    covariance_norms,
-    fd_bonus_authors,
-    fd_bonus_bounded,
-    fd_bonus_naive,
-    fd_bonus_paper,
-    fd_burn_in,
-    threshold_covariance,
-)
 from tm_bandit.functional.frechet import frechet_distance, frechet_distance_low_rank
 from tm_bandit.functional.frechet_basis import FrechetBasis, fit_frechet_witness, score_frechet_witness
-from tm_bandit.functional.frechet_stream import FrechetStream
 from tm_bandit.functional.inception_score import ClassSums, class_sums, inception_score, log_inception_score
-from tm_bandit.functional.is_bounds import is_bound_authors, is_bound_naive, is_bound_paper
 from tm_bandit.functional.moments import Moments, covariance, merge_moments, moments_from_rows
 from tm_bandit.functional.witness_fd import FrechetWitness, damp_witness
 from tm_bandit.functional.witness_is import crossfit_marginals, predict_marginal, score_probs, uniform_prior
 
 __all__ = [
     "ClassSums",
-    "CovarianceNorms",
     "FrechetBasis",
-    "FrechetStream",
     "FrechetWitness",
     "Moments",
     "ScoreMoments",
     "bias_curve",
     "class_sums",
     "covariance",
-    "covariance_norms",
     "crossfit_marginals",
     "damp_witness",
     "debiased_log_is",
     "deviation",
     "expected_root_trace",
-    "fd_bonus_authors",
-    "fd_bonus_bounded",
-    "fd_bonus_naive",
-    "fd_bonus_paper",
-    "fd_burn_in",
     "fit_frechet_witness",
     "frechet_distance",
     "frechet_distance_low_rank",
     "inception_score",
-    "is_bound_authors",
-    "is_bound_naive",
-    "is_bound_paper",
     "lil_width",
     "log_inception_score",
     "merge_moments",
@@ -58,6 +35,5 @@ __all__ = [
     "predict_marginal",
     "score_frechet_witness",
     "score_probs",
-    "threshold_covariance",
     "uniform_prior",
 ]

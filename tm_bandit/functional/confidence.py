@@ -18,7 +18,7 @@ from tm_bandit.errors import InputError
 WidthKind = Literal["mixture", "lil"]
 WIDTHS: tuple[str, ...] = ("mixture", "lil")
 
-#: The sample count at which the mixture is tightest. Bandit arms live between 20 and a few thousand samples.
+#: The sample count at which the mixture is tightest: bandit arms live between 20 and a few thousand samples.
 _TIGHTEST_AT = 100
 
 
@@ -110,7 +110,7 @@ def mixture_width(count: float, alpha: float) -> float:
 
 
 def lil_width(count: float, alpha: float) -> float:
-    r"""Half-width of a stitched, iterated-logarithm confidence sequence: wider, and safer with heavy tails.
+    r"""Half-width of a stitched confidence sequence (Howard et al., 2021, equation 2): wider, safer with heavy tails.
 
     .. math:: W(n) = 1.7 \sqrt{\bigl(\log\log 2n + 0.72 \log(5.2/\alpha)\bigr) / n}
 

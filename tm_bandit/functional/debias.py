@@ -20,14 +20,16 @@ from torch import Tensor
 from tm_bandit.functional.inception_score import entropy
 from tm_bandit.functional.witness_is import crossfit_mean
 
-#: Eigenvalues below this share of the largest add nothing to a trace of roots that could be seen.
+#: Eigenvalues below this share of the largest are rounding: their roots add less than 1e-7 each to a trace.
 _NEGLIGIBLE = 1e-14
-#: Nodes of the integral, and how far they reach below and above the logarithm of the largest eigenvalue.
+#: Nodes of the integral, and how far they reach below and above the logarithm of the largest eigenvalue. Chosen by
+#: hand; the tests hold the result against simulated rows.
 _NODES, _BELOW, _ABOVE = 300, 35.0, 16.0
 #: Rows in multiples of the dimension from which the arm's own fitted spectrum counts even where it says more bias than
-#: the reference's curve, and from which it counts fully.
+#: the reference's curve, and from which it counts fully: below, a rotated arm would be debiased by half its distance.
 _OWN_FROM, _OWN_FULLY = 0.5, 1.0
-#: The slope ratio begins to count at this multiple of the dimension, and counts fully at twice that.
+#: The slope ratio begins to count at this multiple of the dimension, where each half has as many rows as dimensions,
+#: and counts fully at twice that. Below, extrapolation from halves has even the wrong sign.
 _SLOPE_FROM = 2
 
 

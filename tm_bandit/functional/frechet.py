@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tm_bandit.errors import InputError
 
-#: How much larger noise above zero may be than the noise that shows itself below zero.
+#: How much larger noise above zero may be than the noise that shows itself below zero: a margin, as the two are alike.
 _NOISE_FACTOR = 8.0
 
 #: Up to this size the threads of scipy's LAPACK wait longer for each other than they work.

@@ -23,9 +23,9 @@ from tm_bandit.functional.witness_fd import (
 
 #: Up to this dimension rows are rotated and scored in float64; beyond it float32 halves memory and time.
 _DOUBLE_UP_TO = 256
-#: Beyond this, in units of the reference's scale, float32 is no option.
+#: Beyond this, in units of the reference's scale, float32 is no option: a cube of it nearly overflows.
 _LARGEST_SINGLE = 1e12
-#: So few rows are multiplied with strips of so many columns.
+#: So few rows are multiplied with strips of so many columns: threads wait for each other otherwise.
 _FEW_ROWS, _STRIP = 64, 256
 
 

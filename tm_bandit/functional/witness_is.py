@@ -21,17 +21,18 @@ from torch import Tensor
 
 from tm_bandit.functional.confidence import ScoreMoments
 
-#: How many samples the prior may be worth; the data choose.
+#: How many samples the prior may be worth; the data choose. From one sample to as many as Inception has classes.
 PRIOR_STRENGTHS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)
 #: Evidence, in nats over all samples, that a strength must show against the next stronger one. A few samples that fall
 #: on the same classes by chance would else make a peaked marginal of them, and every score too low at once. With fewer
 #: samples than this no evidence is enough.
 EVIDENCE, FEWEST = 1.0, 20
-#: Scores are summed in blocks of samples that double in length, so that old witnesses' scores can be left out.
+#: Scores are summed in blocks of samples that double in length, so that old witnesses' scores can be left out; so many
+#: blocks hold more samples than anybody will draw.
 NUM_BLOCKS = 40
-#: Samples in the first block, which are scored before there is a witness.
+#: Samples in the first block, which are scored before there is a witness: as many as the first fit takes.
 FIRST_BLOCK = 10
-#: The spread comes from the latest half of the samples, but from no fewer than this.
+#: The spread comes from the latest half of the samples, but from no fewer than this: fewer tell it to a tenth at best.
 _MIN_SPREAD = 50
 
 

@@ -1,20 +1,24 @@
-"""The surface that both metrics share, and the only one that the selector and the callback rely on."""
+"""The surface that all metrics share, and the only one that the selector and the callback rely on."""
 
 from __future__ import annotations
 
 import itertools
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
+from tm_bandit._arguments import check_count, check_level
+from tm_bandit.comparison import Comparison, compare_independent
 from tm_bandit.errors import InputError
+from tm_bandit.metrics._attributes import Setting, optional
+from tm_bandit.metrics.row_log import RowLog
+from tm_bandit.metrics.traits import Traits
 
 
 class Interval(NamedTuple):
@@ -34,7 +38,38 @@ class Debiased(NamedTuple):
 #: The names that :meth:`OptimisticMetric.losses` of every metric understands: float fields of ``ArmStats``.
 LOSS_FIELDS = ("witness", "stderr", "estimate", "optimistic", "pessimistic", "debiased", "debiased_stderr")
 
+#: All that the engine uses of a metric; most of it has a default in :class:`OptimisticMetric`.
+_QUESTIONS = ("traits", "delta", "device", "num_samples", "min_samples", "row_width", "loss_fields", "metric_state")
+_ACTIONS = (
+    "extract",
+    "check_rows",
+    "update_rows",
+    "losses",
+    "score_from_loss",
+    "compare",
+    "fork",
+    "reset",
+    "load_states",
+)
+
 _identities = itertools.count(1)
+
+M = TypeVar("M", bound="OptimisticMetric")
+
+
+def missing_parts(metric: object) -> list[str]:
+    """Return what an object lacks to be used as a metric by the selector; nothing for an :class:`OptimisticMetric`.
+
+    Args:
+        metric: any object.
+
+    Example:
+        >>> missing_parts(torch.nn.Identity())[:3]
+        ['traits', 'delta', 'device']
+    """
+    # Not looked up on the instance itself, which would compute a property.
+    own = getattr(metric, "__dict__", {})
+    return [name for name in _QUESTIONS + _ACTIONS if not hasattr(type(metric), name) and name not in own]
 
 
 @contextmanager
@@ -50,8 +85,20 @@ def exact_arithmetic() -> Iterator[None]:
 class OptimisticMetric(Metric, ABC):
     """A streaming score of a generator with an optimistic bound.
 
-    Subclasses are thin: they store rows or sums, sync them, and delegate to :mod:`tm_bandit.functional`. What they
-    share is here: values that are synced like ``compute``, ``forward`` on one batch, states that keep their precision.
+    A subclass says what it is (:attr:`traits`), turns samples into rows (:meth:`extract`), takes them in
+    (:meth:`update_rows`) and answers in losses, of which smaller is better (:meth:`losses`). Everything else has a
+    default here: values in the score's own unit, synced like ``compute``; ``forward`` on one batch; states that keep
+    their precision; copies for arms (:meth:`fork`) and their comparison (:meth:`compare`).
+
+    The engine uses ``traits``, ``delta``, ``device``, ``num_samples``, ``min_samples``, ``row_width``,
+    ``loss_fields``, ``extract``, ``check_rows``, ``update_rows``, ``losses``, ``score_from_loss``, ``compare``,
+    ``fork``, ``reset``, ``metric_state`` and ``load_states``, and nothing else. ``compute``, ``estimate``, ``bounds``,
+    ``debiased`` and ``burn_in_met`` are for people.
+
+    Args:
+        delta: failure probability of the bound.
+        horizon: number of looks that the bound shall hold for at once; it divides ``delta``.
+        kwargs: see torchmetrics' ``Metric``.
     """
 
     is_differentiable: bool = False
@@ -64,18 +111,27 @@ class OptimisticMetric(Metric, ABC):
     generated_states: tuple[str, ...] = ()
 
     identity: Tensor
-    delta: float
-    horizon: int | None
+    delta = Setting(check_level)
+    horizon = Setting(optional(lambda name, value: check_count(name, value, 1)))
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, delta: float = 0.05, horizon: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._output_dtype = torch.float64
-        # What was derived from the states and can be derived again: never saved, never synced.
-        self._caches: dict[str, Any] = {}
+        # Opened when it is needed; holds all that was derived from the states: never saved, never synced.
+        self._row_log: RowLog | None = None
+        self.delta = delta
+        self.horizon = horizon
         # MetricCollection merges metrics whose states look equal after the first update, though their later states may
         # differ (other bound, other rows kept). Bytes, so that they differ in every dtype and by more than `allclose`.
         number = next(_identities)
         self.add_state("identity", torch.tensor([(number >> (8 * i)) % 256 for i in range(4)]), dist_reduce_fx="max")
+
+    # ---- what a metric must say ----
+
+    @property
+    @abstractmethod
+    def traits(self) -> Traits:
+        """What the engine must know of this metric, with the bound it has."""
 
     @abstractmethod
     def extract(self, inputs: Any) -> Tensor:
@@ -87,34 +143,15 @@ class OptimisticMetric(Metric, ABC):
 
     @abstractmethod
     def update_rows(self, rows: Tensor) -> None:
-        """Add rows of generated samples (what :meth:`extract` returned): the same as one ``update``."""
+        """Check and add rows of generated samples (what :meth:`extract` returned): the same as one ``update``.
 
-    @abstractmethod
-    def estimate(self) -> Tensor:
-        """Return the plain plug-in score of the samples so far."""
-
-    @abstractmethod
-    def bounds(self) -> Interval:
-        """Return the two-sided interval that belongs to ``bound=`` and ``delta=``."""
-
-    @abstractmethod
-    def debiased(self) -> Debiased:
-        """Return a near-unbiased estimate, for comparing arms of different sample counts."""
+        It ends with :meth:`note_update`.
+        """
 
     @property
     @abstractmethod
     def num_samples(self) -> int:
         """Number of generated samples so far (on this rank)."""
-
-    @property
-    @abstractmethod
-    def burn_in_met(self) -> bool:
-        """Whether there are enough samples (on this rank) for the bound's guarantee to hold."""
-
-    @property
-    @abstractmethod
-    def min_samples(self) -> int:
-        """The fewest samples with which the bound says anything at all (what ``burn_in="auto"`` draws)."""
 
     @abstractmethod
     def losses(self, fields: Iterable[str]) -> dict[str, float]:
@@ -123,9 +160,112 @@ class OptimisticMetric(Metric, ABC):
         It must answer from two samples on; what is not known yet is infinite, or ``nan``.
         """
 
-    @abstractmethod
+    @property
+    def min_samples(self) -> int:
+        """The fewest samples with which the bound says anything at all (what ``burn_in="auto"`` draws)."""
+        return 2
+
+    @property
+    def row_width(self) -> int | None:
+        """Length of a row, or ``None`` while it is not known; a saved run goes on with rows of this length only."""
+        return None
+
     def score_from_loss(self, loss: float) -> float:
-        """Translate a loss (or one end of an interval of losses) back into the metric's own unit."""
+        """Translate a loss (or one end of an interval of losses) back into the metric's own unit: negate it, or not."""
+        return -loss if self.higher_is_better else loss
+
+    # ---- what the engine gets for it ----
+
+    def fork(self: M, delta: float | None = None, device: str | torch.device | None = None) -> M:
+        """Return a copy for one arm: statistics of its own, everything heavy shared.
+
+        It never syncs: every process gives the same rows to its arms, and a sync would count each of them again.
+
+        Args:
+            delta: failure probability of the copy's bounds; ``None`` leaves this metric's.
+            device: where its statistics live; ``None`` means with this metric's.
+        """
+        copy: M = self.clone()  # type: ignore[assignment]
+        copy.sync_on_compute = copy._to_sync = False
+        copy._share(self)
+        if delta is not None:
+            copy.delta = delta
+        return copy if device is None else copy.to(device)
+
+    def _share(self, template: Any) -> None:
+        """Use what is heavy together with the metric that this one was copied from."""
+
+    def compare(self, other: OptimisticMetric) -> Comparison:
+        """Return how much larger this metric's debiased loss is than another's; noise is taken as independent.
+
+        Args:
+            other: a metric of the same kind over other samples.
+        """
+        least = min(self.num_samples, other.num_samples)
+        return compare_independent(self._debiased_loss(), other._debiased_loss(), least, self._level)
+
+    def load_states(self, states: Mapping[str, Tensor | list[Tensor]], updates: int = 1) -> None:
+        """Take the samples back that ``metric_state`` of a metric of this kind held.
+
+        Args:
+            states: tensors by name, on any device.
+            updates: number of updates that made them.
+
+        Raises:
+            InputError: if one is missing; nothing has changed then.
+        """
+        lost = sorted(set(self._defaults) - {"identity"} - set(states))
+        if lost:
+            raise InputError(f"Expected the states of a {type(self).__name__}, but got none for {', '.join(lost)}.")
+        for name, default in self._defaults.items():
+            if name != "identity":
+                moved = [part.to(self.device) for part in as_list(states[name])]
+                setattr(self, name, moved if isinstance(default, list) else moved[0])
+        self._computed, self._update_count = None, updates
+
+    # ---- what people get for it ----
+
+    def compute(self) -> Tensor:
+        """Return the optimistic score: with probability ``1 - delta`` the truth is not better."""
+        return self._score("optimistic")
+
+    def estimate(self) -> Tensor:
+        """Return the plain plug-in score of the samples so far."""
+        return self._score("estimate")
+
+    def bounds(self) -> Interval:
+        """Return the two-sided interval that belongs to the bound; a side about which nothing is known is infinite."""
+        with self._synced():
+            ends = [self._output(self.score_from_loss(loss)) for loss in self._ends()]
+        return Interval(*(reversed(ends) if self.higher_is_better else ends))
+
+    def debiased(self) -> Debiased:
+        """Return a near-unbiased estimate and its standard error, for comparing arms of different sample counts."""
+        loss, stderr = self._debiased_loss()
+        return Debiased(self._output(self.score_from_loss(loss)), self._output(stderr * self._steepness(loss)))
+
+    @property
+    def burn_in_met(self) -> bool:
+        """Whether there are enough samples (on this rank) for the bound's guarantee to hold."""
+        return self.num_samples >= self.min_samples
+
+    def _score(self, field: str) -> Tensor:
+        return self._output(self.score_from_loss(self.losses((field,))[field]))
+
+    def _debiased_loss(self) -> tuple[float, float]:
+        found = self.losses(("debiased", "debiased_stderr"))
+        return found["debiased"], found["debiased_stderr"]
+
+    def _ends(self) -> tuple[float, float]:
+        """Return both ends of the interval as losses, the optimistic one first."""
+        found = self.losses(("optimistic", "pessimistic"))
+        return found["optimistic"], found["pessimistic"]
+
+    def _steepness(self, loss: float) -> float:
+        """Return by how much the score changes with the loss, for standard errors."""
+        return 1.0
+
+    # ---- torchmetrics ----
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Add one batch of generated samples and return the optimistic score of this batch alone.
@@ -140,20 +280,17 @@ class OptimisticMetric(Metric, ABC):
         self._refuse_if_synced()
         rows = self.check_rows(self.extract(*args, **kwargs))
         kept = {name: getattr(self, name) for name in self.generated_states}
-        count, caches = self._update_count, self._caches
+        count, log = self._update_count, self._row_log
         try:
-            self._caches = {}
             for name in self.generated_states:
                 default = self._defaults[name]
                 setattr(self, name, default.clone() if isinstance(default, Tensor) else [])
             self.update_rows(rows)
             self._to_sync = self.dist_sync_on_step
-            value = self.compute()
+            value: Any = self.compute()
         finally:
-            for name, state in kept.items():
-                setattr(self, name, state)
+            vars(self).update(kept, _row_log=log)
             self._update_count, self._to_sync, self._computed = count, self.sync_on_compute, None
-            self._caches = caches
         self.update_rows(rows)
         self._forward_cache = value
         return value
@@ -187,7 +324,7 @@ class OptimisticMetric(Metric, ABC):
     def reset(self) -> None:
         """Forget all samples."""
         super().reset()
-        self._caches = {}
+        self._row_log = None
 
     def sync(self, *args: Any, **kwargs: Any) -> None:
         """Exchange states with the other ranks; if that fails, the local states are as they were.
@@ -213,26 +350,33 @@ class OptimisticMetric(Metric, ABC):
             args: as in torchmetrics.
             kwargs: as in torchmetrics.
         """
-        should_unsync, caches = kwargs.pop("should_unsync", True), self._caches
+        should_unsync = kwargs.pop("should_unsync", True)
         self.sync(*args, **kwargs)
-        if self._is_synced:
-            self._caches = {}
         try:
             with exact_arithmetic():
                 yield
         finally:
             self.unsync(should_unsync=self._is_synced and should_unsync)
-            self._caches = caches
 
-    @contextmanager
-    def _synced(self) -> Iterator[None]:
+    def _synced(self) -> AbstractContextManager[None]:
         """Sync as ``compute`` does, for the other methods that return values of all ranks' samples."""
-        with self.sync_context(
-            dist_sync_fn=self.dist_sync_fn,
-            should_sync=self._to_sync and not self._is_synced,
-            should_unsync=self._should_unsync and not self._is_synced,
-        ):
-            yield
+        if not self._to_sync or self._is_synced:
+            return exact_arithmetic()
+        return self.sync_context(dist_sync_fn=self.dist_sync_fn, should_unsync=self._should_unsync)
+
+    @property
+    def row_log(self) -> RowLog:
+        """The samples so far: where everything that is derived from them is remembered."""
+        if self._row_log is None:
+            self._row_log = self._open_log()
+        return self._row_log
+
+    def _open_log(self) -> RowLog:
+        """Return a log of what the states hold."""
+        return RowLog()
+
+    def _before_change(self, setting: str) -> None:
+        """Refuse to change a setting if values with the new one can no longer be had."""
 
     @property
     def _level(self) -> float:
@@ -248,8 +392,8 @@ class OptimisticMetric(Metric, ABC):
         """Return a value as the scalar tensor that callers get."""
         return torch.as_tensor(value, dtype=torch.float64).to(self._output_dtype).to(self.device)
 
-    def _note_update(self) -> None:
-        """Do for rows what torchmetrics' wrapper does for ``update``."""
+    def note_update(self) -> None:
+        """Do for rows what torchmetrics' wrapper does for ``update``: count it, and forget the last value."""
         self._computed = None
         self._update_count += 1
         if self.compute_on_cpu:
@@ -261,8 +405,8 @@ class OptimisticMetric(Metric, ABC):
         return super()._apply(lambda tensor: tensor.to(device), exclude_state)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the caches out of pickles and clones."""
-        return {**super().__getstate__(), "_caches": {}}
+        """Leave what can be derived again out of pickles and clones."""
+        return {**super().__getstate__(), "_row_log": None}
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Take states back; a metric that got samples this way counts as updated, and keeps its own identity."""
@@ -271,8 +415,8 @@ class OptimisticMetric(Metric, ABC):
         super()._load_from_state_dict(state_dict, prefix, *args)
         for name, default in self._defaults.items():
             if isinstance(default, list):
-                # The list itself still belongs to whoever holds the state dict, perhaps to another metric.
-                setattr(self, name, list(getattr(self, name)))
+                # A copy: the list belongs to whoever holds the state dict. In a synced metric it was one tensor.
+                setattr(self, name, as_list(getattr(self, name)))
         if found:
             self._note_merge()
 
@@ -292,19 +436,10 @@ class OptimisticMetric(Metric, ABC):
             self._update_count = max(self._update_count, 1)
 
 
-def check_level(delta: float, horizon: int | None) -> None:
-    """Raise ``InputError`` unless ``delta`` is a failure probability and ``horizon`` a number of looks, if any."""
-    if not is_number(delta) or not 0.0 < delta < 1.0:
-        raise InputError(f"Expected `delta` to lie strictly between 0 and 1, but got {delta!r}; 0.05 is customary.")
-    if horizon is not None and not is_whole(horizon, least=1):
-        raise InputError(f"Expected `horizon` to be a positive integer or None, but got {horizon!r}.")
+def as_list(state: Tensor | Sequence[Tensor]) -> list[Tensor]:
+    """Return a list state as a new list, also if it comes from a synced metric and therefore is one tensor.
 
-
-def is_number(value: Any) -> bool:
-    """Whether ``value`` is a finite number, and no bool."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def is_whole(value: Any, least: int) -> bool:
-    """Whether ``value`` is an integer of at least ``least``, and no bool."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    Args:
+        state: the state.
+    """
+    return [state] if isinstance(state, Tensor) else list(state)

@@ -2,71 +2,37 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
+from torchmetrics.utilities.distributed import gather_all_tensors
 
+from tm_bandit._arguments import check_count, check_flag, check_number
+from tm_bandit.bounds.bound import Bound
+from tm_bandit.bounds.fd_bounds import FD_BOUNDS, FrechetTuning
 from tm_bandit.errors import InputError, NotReadyError
-from tm_bandit.extractors import NO_EXTRACTOR, Extractor
+from tm_bandit.extractors import NO_EXTRACTOR, Extractor, resolve
 from tm_bandit.functional.confidence import WidthKind
-from tm_bandit.functional.crossfit import MIN_ROWS, Fitting
-from tm_bandit.functional.debias import slope_weight
-from tm_bandit.functional.fd_bounds import (
-    CovarianceNorms,
-    covariance_norms,
-    fd_bonus_authors,
-    fd_bonus_bounded,
-    fd_bonus_naive,
-    fd_bonus_paper,
-    fd_burn_in,
-    threshold_covariance,
-)
-from tm_bandit.functional.frechet import assemble
-from tm_bandit.metrics._debias import Fit, debiased_value, measure_parts
-from tm_bandit.metrics._spectrum import SampleSpectrum
-from tm_bandit.metrics._witness import WitnessRowMetric
-from tm_bandit.metrics.base import LOSS_FIELDS, Debiased, Interval, check_level, exact_arithmetic, is_number, is_whole
+from tm_bandit.functional.crossfit import FOLDS, Fitting
+from tm_bandit.functional.moments import LARGEST_FEATURE, Moments, add_rows_, merge_moments, moments_from_rows
+from tm_bandit.metrics._attributes import Setting, optional, state
+from tm_bandit.metrics.base import as_list, exact_arithmetic
+from tm_bandit.metrics.feature_metric import FeatureMetric
+from tm_bandit.metrics.frechet_view import FrechetWitnessBound, RowView
+from tm_bandit.metrics.row_log import RowLog
 from tm_bandit.reference import ReferenceStatistics
 
-
-class _BonusInputs(NamedTuple):
-    """What a bonus may use: the samples' norms are computed only if it asks for them."""
-
-    num_samples: int
-    dim: int
-    mean_gap: float
-    root_trace: float
-    norms: Callable[[], CovarianceNorms]
-    delta: float
-    kappa: float
-    norm_bound: float
-    as_printed: bool
+#: Float dtypes by number, so that ranks can agree on one.
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+#: Rows that are kept unless `max_rows` says else: a limit on memory, chosen by hand.
+_ROWS_PER_DIMENSION, _LEAST_ROWS = 4, 4096
 
 
-#: One line per bound that is "plug-in minus bonus": how its bonus is computed.
-_BONUSES: dict[str, Callable[[_BonusInputs], float]] = {
-    "paper": lambda i: fd_bonus_paper(
-        i.num_samples, i.norms(), i.mean_gap, i.root_trace, i.delta, i.kappa, i.as_printed
-    ),
-    "authors": lambda i: fd_bonus_authors(i.num_samples, i.norms(), i.mean_gap, i.root_trace, i.delta, i.kappa),
-    "bounded": lambda i: fd_bonus_bounded(
-        i.num_samples, i.norms(), i.mean_gap, i.root_trace, i.delta, i.dim, i.norm_bound, i.kappa, i.as_printed
-    ),
-    "naive": lambda i: fd_bonus_naive(i.num_samples, i.dim, i.mean_gap, i.root_trace, i.delta, i.kappa),
-}
-
-BOUNDS = ("witness", *_BONUSES, "none")
-#: What only this metric tells of an arm: there is no such thing as a shifted copy of a classifier's answers.
-_COARSE_FIELDS = ("coarse_even", "coarse_plain")
-
-#: Bounds whose own plug-in has the paper's 1/n covariance. The authors' code, and so "naive", has 1/(n - 1).
-_BIASED_PLUG_IN = frozenset({"paper", "bounded", "witness"})
-
-
-class OptimisticFID(WitnessRowMetric):
+class OptimisticFID(FeatureMetric):
     r"""Frechet distance between generated and real samples, with an optimistic lower bound.
 
     .. math::
@@ -83,6 +49,9 @@ class OptimisticFID(WitnessRowMetric):
     there are no more samples than dimensions, an arm holds its rows and Gram matrices of size ``n``, and nothing of
     size ``d x d`` is decomposed.
 
+    All states are lists that are concatenated over ranks, so a rank without samples is no special case and moments of
+    ranks are merged exactly. A reference that was given to the constructor is no state: every rank has it already.
+
     Which bound:
 
     - ``"witness"``: our own; tight and dimension-free. For any quadratic *witness* the mean of a score over samples is
@@ -96,6 +65,26 @@ class OptimisticFID(WitnessRowMetric):
 
     The paper defines the plug-in with the ``1/n`` covariance, and ``"paper"`` and ``"bounded"`` subtract their bonus
     from that one; the authors' code has ``1/(n - 1)``, and ``"authors"`` and ``"naive"`` follow it.
+
+    What ``"witness"`` promises. Each end of :meth:`bounds` may fail with probability ``delta / 2``, so both hold
+    together. At each sample count the expectations are on the right sides for every distribution with two moments. The
+    widths are confidence sequences: looking after every sample is allowed. They are asymptotic (estimated variance), so
+    below about 50 samples they are a good approximation, not a guarantee. With ``fitting="predictable"`` the lower
+    end's anytime validity is proved in that sense; with ``"crossfit"`` it is measured, because refits change old
+    scores. ``width="lil"`` adds a third in width for heavy tails. The reference's moments are taken as exact. Vacuous
+    are a lower end of 0 and an upper end of infinity (always below 10 samples).
+
+    What :meth:`debiased` is: the plug-in minus the bias that Gaussian samples with the arm's spectrum would have
+    (closed form, also far below as many samples as dimensions). Up to half as many samples as dimensions ``d`` that is
+    the bias of the fitted spectrum or of the reference's own, whichever is smaller; from ``d`` on it is that of the
+    fitted one, and from ``2 d`` on the measured decay of the bias takes over. Clipped to what lies between the witness
+    mean and the plug-in. Its standard error is that of the noise: what the scores show and, of second order, the noise
+    that the reference itself would have, together, or from 100 samples on the spread of tenths of the samples,
+    whichever is more. It does not contain what is left of the bias, which below ``d`` samples can be several times as
+    large. So this is an estimate, not a bound.
+
+    Settings (``delta``, ``horizon``, ``width``, ``fitting``, ``kappa``, ``threshold``, ``norm_bound``,
+    ``paper_as_printed``) may be changed at any time, unless ``"witness"`` has settled rows with the old ones.
 
     Args:
         feature: the feature extractor: 64, 192, 768 or 2048 for a layer of the FID Inception network, the name of
@@ -116,8 +105,7 @@ class OptimisticFID(WitnessRowMetric):
         fitting: how ``"witness"`` keeps its witnesses independent of the rows they score: ``"crossfit"``, or
             ``"predictable"``, which is looser but whose anytime guarantee is proved.
         max_rows: how many rows ``"witness"`` may keep (default: the larger of 4096 and four times the dimension); then
-            the older half is settled, its scores frozen and its moments kept. A kept row is held twice: as it came, and
-            rotated into the reference's eigenbasis (in float32 beyond 256 dimensions).
+            the older half is settled, its scores frozen and its moments kept.
         normalize: whether images are floats in [0, 1] rather than uint8.
         reset_real_features: whether :meth:`reset` also forgets real samples.
         feature_extractor_weights_path: file with the weights of a named network.
@@ -140,7 +128,25 @@ class OptimisticFID(WitnessRowMetric):
     """
 
     higher_is_better: bool = False
-    loss_fields = (*LOSS_FIELDS, *_COARSE_FIELDS)
+    bound_table: ClassVar[Mapping[str, Bound]] = {"witness": FrechetWitnessBound(), **FD_BOUNDS}
+    generated_states = ("rows", "moment_count", "moment_mean", "moment_scatter", "settled")
+    real_states = ("real_count", "real_mean", "real_scatter")
+    _needs_reference = "moments"
+
+    rows: list[Tensor] = state()
+    moment_count: list[Tensor] = state()
+    moment_mean: list[Tensor] = state()
+    moment_scatter: list[Tensor] = state()
+    settled: list[Tensor] = state()
+    real_count: list[Tensor] = state()
+    real_mean: list[Tensor] = state()
+    real_scatter: list[Tensor] = state()
+
+    kappa = Setting(lambda name, value: check_number(name, value, above=0))
+    threshold = Setting(lambda name, value: check_number(name, value, least=0))
+    norm_bound = Setting(optional(lambda name, value: check_number(name, value, above=0)))
+    paper_as_printed = Setting(check_flag)
+    max_rows = Setting(optional(lambda name, value: check_count(name, value, 2)))
 
     def __init__(
         self,
@@ -169,22 +175,23 @@ class OptimisticFID(WitnessRowMetric):
                     f"{type(reference).__name__}; use `ReferenceStatistics.from_features` for feature rows."
                 )
             reference = ReferenceStatistics.load(reference)
-        if not isinstance(reset_real_features, bool):
-            raise InputError(f"Expected `reset_real_features` to be a bool, but got {reset_real_features!r}.")
-        check_level(delta, horizon)
-        _check_arguments(bound, kappa, threshold, norm_bound, paper_as_printed, max_rows)
-        super().__init__(reference, reset_real_features, width=width, fitting=fitting, max_rows=max_rows, **kwargs)
-        self.bound = bound
-        self.delta = float(delta)
-        self.horizon = horizon
-        self.kappa = float(kappa)
-        self.threshold = float(threshold)
+        super().__init__(bound, width, fitting, reset_real_features, delta=delta, horizon=horizon, **kwargs)
+        self.kappa = kappa
+        self.threshold = threshold
         self.norm_bound = norm_bound
         self.paper_as_printed = paper_as_printed
-        self._hold_network(
-            feature, weights_path=feature_extractor_weights_path, normalize=normalize, antialias=antialias
-        )
-        self._check_reference()
+        self.max_rows = max_rows
+        self._tuning()
+        self._given_reference: ReferenceStatistics | None = None
+        for name in (*self.generated_states, *self.real_states):
+            self.add_state(name, default=[], dist_reduce_fx="cat")
+        path = feature_extractor_weights_path
+        self._hold(resolve(feature, weights_path=path, normalize=normalize, antialias=antialias))
+        self.use_reference(reference)
+
+    def _tuning(self) -> FrechetTuning:
+        """Return the hyper-parameters of the bound, or raise ``InputError`` if it cannot work with them."""
+        return FrechetTuning(self.kappa, self.threshold, self.norm_bound, self.paper_as_printed).checked(self.bound)
 
     def use_reference(self, reference: ReferenceStatistics | None) -> None:
         """Take a reference as if it had been given to the constructor; ``None`` takes it away again.
@@ -193,32 +200,77 @@ class OptimisticFID(WitnessRowMetric):
             reference: statistics of the real data.
 
         Raises:
-            InputError: if the reference belongs to another extractor.
+            InputError: if the reference belongs to another extractor, or rows were settled with another reference.
         """
-        kept, self._given_reference = self._given_reference, reference
-        try:
-            self._check_reference()
-        except InputError:
-            self._given_reference = kept
-            raise
-        self._caches.clear()
-        self._computed = None
-
-    def _check_reference(self) -> None:
-        """Refuse a reference that this metric's extractor cannot have made."""
-        reference, extractor = self._given_reference, self._extractor
-        if reference is None:
-            return
-        if extractor.num_features not in (None, reference.num_features):
+        extractor = self._extractor
+        if reference is not None and extractor.num_features not in (None, reference.num_features):
             raise InputError(
                 f"Expected a reference of dimension {extractor.num_features} for the extractor {extractor.name!r}, but "
                 f"got one of dimension {reference.num_features}; make it with the same `feature`."
             )
-        if reference.extractor is not None and extractor.name not in (NO_EXTRACTOR, reference.extractor):
+        recorded = None if reference is None else reference.extractor
+        if recorded is not None and extractor.name not in (NO_EXTRACTOR, recorded):
             raise InputError(
-                f"Expected a reference of the extractor {extractor.name!r}, but got one of {reference.extractor!r}; "
+                f"Expected a reference of the extractor {extractor.name!r}, but got one of {recorded!r}; "
                 "make it with the same `feature`."
             )
+        if reference is not self._given_reference:
+            self._before_change("reference")
+        self._given_reference = reference
+        self._computed = None
+
+    def _before_change(self, setting: str) -> None:
+        """Refuse what settled scores depend on: the rows behind them are gone."""
+        frozen = ("delta", "horizon", "width", "fitting", "reference")
+        if setting in frozen and any(len(scores) for scores in self.settled):
+            raise InputError(
+                f"Expected `{setting}` to stay as it is once rows are settled, but got another one; set it before "
+                "there are `max_rows` samples, or make a new metric."
+            )
+
+    @property
+    def num_samples(self) -> int:
+        """Number of generated samples so far (on this rank)."""
+        return self.row_log.length
+
+    @property
+    def num_features(self) -> int | None:
+        """Dimension of a row, or ``None`` before anything is known about it."""
+        if self._given_reference is not None:
+            return self._given_reference.num_features
+        for held in (self.rows, self.moment_mean, self.real_mean):
+            for tensor in as_list(held):
+                return int(tensor.shape[1])
+        return self._extractor.num_features
+
+    row_width = num_features
+
+    @property
+    def reference(self) -> ReferenceStatistics:
+        """Statistics of the real data: those given to the constructor, or those of the real samples so far.
+
+        Raises:
+            NotReadyError: if there is neither a reference nor two real samples.
+        """
+        if self._given_reference is not None:
+            return self._given_reference.to(self._state_device)
+        return self.row_log.derive("reference", self._make_reference)
+
+    def _make_reference(self) -> ReferenceStatistics:
+        real = _read_moments(self.real_count, self.real_mean, self.real_scatter)
+        if real is None or real.count < 2:
+            raise NotReadyError(
+                f"Expected at least two real samples, but got {0 if real is None else real.count}; give `reference=` "
+                "to the constructor or feed real samples with `update(images, real=True)`."
+            )
+        return ReferenceStatistics.from_moments(real, self._extractor.name)
+
+    @property
+    def _state_device(self) -> torch.device:
+        return torch.device("cpu") if self.compute_on_cpu else self.device
+
+    def _move_list_states_to_cpu(self) -> None:
+        """Do nothing: with ``compute_on_cpu`` rows are put there as they come."""
 
     def check_rows(self, rows: Tensor, real: bool = False) -> Tensor:
         """Return ``rows`` if they can be used, else raise; touches no state.
@@ -230,253 +282,195 @@ class OptimisticFID(WitnessRowMetric):
         Raises:
             InputError: if dtype or shape are wrong, values are not finite, or norms exceed ``norm_bound``.
         """
-        rows = super().check_rows(rows, real)
+        if real and self._given_reference is not None:
+            raise InputError(
+                "Expected generated samples only, because the metric was given a `reference`, but got real ones; leave "
+                "`reference` out to build it from real samples."
+            )
+        if not isinstance(rows, Tensor) or not rows.is_floating_point():
+            got = f"dtype {rows.dtype}" if isinstance(rows, Tensor) else f"a {type(rows).__name__}"
+            raise InputError(
+                f"Expected features as a floating-point tensor, but got {got}; convert them with `.float()`."
+            )
+        width = self.num_features
+        if rows.ndim != 2 or rows.shape[1] == 0 or (width is not None and rows.shape[1] != width):
+            wanted = "d" if width is None else width
+            raise InputError(
+                f"Expected features of shape (n, {wanted}), but got {tuple(rows.shape)}; reference and samples must "
+                "come from the same extractor."
+            )
+        # In narrow dtypes the limit itself becomes infinite, and infinite values would pass a mere comparison.
+        usable = rows.detach().isfinite() & (rows.detach().abs() <= LARGEST_FEATURE)
+        bad = rows.shape[0] - int(usable.all(dim=1).sum())
+        if bad:
+            raise InputError(
+                f"Expected finite features, but got {bad} of {rows.shape[0]} rows with NaN, infinite or absurdly large "
+                "values; look at the sampler's output (half precision overflows at 65504)."
+            )
         if self.norm_bound is not None and not real and rows.shape[0] > 0:
             longest = float(rows.detach().double().norm(dim=1).max())
-            if longest > self.norm_bound * (1.0 + 1e-5):
+            if longest > self.norm_bound * (1.0 + 1e-5):  # what rounding in float32 adds to a unit vector, and more
                 raise InputError(
                     f"Expected features of norm at most `norm_bound` = {self.norm_bound:g}, but got a row of norm "
                     f"{longest:.6g}; normalise the features or raise `norm_bound`."
                 )
         return rows
 
-    def compute(self) -> Tensor:
-        """Return the optimistic score: a lower confidence bound of the distance (the estimate for ``bound="none"``).
-
-        Raises:
-            NotReadyError: if there are fewer than two samples, or no reference.
-        """
-        return self._output(self._optimistic())
-
-    def estimate(self) -> Tensor:
-        """Return the plain Frechet distance of the samples so far, with the ``n - 1`` covariance.
-
-        The same as torchmetrics' FID on the same features, but more exact and never negative.
-
-        Raises:
-            NotReadyError: if there are fewer than two samples, or no reference.
-        """
-        with self._synced():
-            return self._output(self._plug_in(unbiased=True))
-
-    def bounds(self) -> Interval:
-        """Return lower and upper confidence bound; a side about which nothing can be said is infinite.
-
-        With ``bound="witness"`` the lower end is the mean of the witness scores minus its width, the upper end the
-        plug-in (which is too large on average) plus its own; each end may fail with probability ``delta / 2``, so both
-        hold together. What is promised:
-
-        - At each sample count the expectations are on the right sides for every distribution with two moments.
-        - The widths are confidence sequences: looking after every sample is allowed. They are asymptotic (estimated
-          variance), so below about 50 samples they are a good approximation, not a guarantee. With
-          ``fitting="predictable"`` the lower end's anytime validity is proved in that sense; with ``"crossfit"`` it is
-          measured, because refits change old scores. ``width="lil"`` adds a third in width for heavy tails.
-        - The reference's moments are taken as exact.
-
-        Vacuous: a lower end of 0 (always below 10 samples), and an upper end of infinity below 10 samples.
-
-        Raises:
-            NotReadyError: if there are fewer than two samples, or no reference.
-        """
-        with self._synced():
-            lower, upper = self._interval()
-            return Interval(self._output(lower), self._output(upper))
-
-    def debiased(self) -> Debiased:
-        """Return a near-unbiased estimate and its standard error, for comparing arms of different sample counts.
-
-        The plug-in minus the bias that Gaussian samples with the arm's spectrum would have (closed form, also far below
-        as many samples as dimensions). Up to half as many samples as dimensions ``d`` that is the bias of the fitted
-        spectrum or of the reference's own, whichever is smaller; from ``d`` on it is that of the fitted one, and from
-        ``2 d`` on the measured decay of the bias takes over. Clipped to what lies between the witness mean and the
-        plug-in.
-
-        The standard error is that of the noise: what the scores show and, of second order, the noise that the reference
-        itself would have, together, or from 100 samples on the spread of tenths of the samples, whichever is more. It
-        does not contain what is left of the bias, which below ``d`` samples can be several times as large. So this is
-        an estimate, not a bound.
-
-        Raises:
-            NotReadyError: if there are fewer than two samples, or no reference.
-        """
-        with self._synced():
-            value, stderr = self._debiased()
-            return Debiased(self._output(value), self._output(stderr))
-
-    @property
-    def burn_in_met(self) -> bool:
-        """Whether there are enough samples (on this rank) for the bound: ``4 r + log(3 / delta)`` for the paper's."""
-        if self.num_samples < self.min_samples:
-            return False
-        if self.bound not in _BONUSES:
-            return True
-        with exact_arithmetic():
-            try:
-                spectrum = self._spectrum()
-            except NotReadyError:  # there is no reference yet
-                return False
-            if self.bound == "naive":
-                dim = spectrum.reference.num_features
-                norms = CovarianceNorms(trace=float(dim), frobenius=math.sqrt(dim), spectral=1.0)
-            else:
-                norms = self._norms(spectrum)
-            return spectrum.count >= fd_burn_in(norms, self._level)
-
-    @property
-    def min_samples(self) -> int:
-        """The fewest samples with which the bound says anything at all."""
-        return MIN_ROWS if self.bound == "witness" else 2
-
-    def losses(self, fields: Iterable[str]) -> dict[str, float]:
-        """Return the asked-for fields of ``ArmStats``; the distance is a loss already.
-
-        For bounds without a witness, ``witness`` is the bound's own plug-in, ``stderr`` is 0, and the coarse fields are
-        ``nan``.
+    def update_features(self, rows: Tensor, real: bool = False) -> None:
+        """Add features that were computed elsewhere, of images or of anything else.
 
         Args:
-            fields: names out of ``loss_fields``.
-
-        Raises:
-            InputError: if there is no such field.
-            NotReadyError: if there are fewer than two samples, or no reference, and anything but ``nan`` is asked for.
+            rows: features, shape ``(n, d)``.
+            real: whether they belong to real samples, which make up the reference.
         """
-        wanted = set(fields)
-        if not wanted <= set(self.loss_fields):
-            unknown = sorted(wanted - set(self.loss_fields))
-            raise InputError(f"Expected fields out of {self.loss_fields}, but got {unknown}.")
-        result: dict[str, float] = {}
-        with self._synced():
-            if "optimistic" in wanted:
-                result["optimistic"] = self._optimistic()
-            if "pessimistic" in wanted:
-                result["pessimistic"] = self._pessimistic()
-            if "estimate" in wanted:
-                result["estimate"] = self._plug_in(unbiased=True)
-            if wanted & {"witness", "stderr"}:
-                result["witness"], result["stderr"] = self._witness_mean()
-            if wanted & {"debiased", "debiased_stderr"}:
-                result["debiased"], result["debiased_stderr"] = self._debiased()
-            for name in wanted & set(_COARSE_FIELDS):
-                result[name] = getattr(self._witness_summary(), name) if self.bound == "witness" else math.nan
-        return {name: value for name, value in result.items() if name in wanted}
+        self.update_rows(rows, real)
 
-    def score_from_loss(self, loss: float) -> float:
-        """Translate a loss back into the metric's own unit: it is the same."""
-        return loss
+    def reset(self) -> None:
+        """Forget all samples; real ones only if ``reset_real_features`` is set."""
+        reference = self.row_log.known("reference")
+        super().reset()
+        if reference is not None and not self.reset_real_features:
+            self.row_log.derive("reference", lambda: reference)
 
-    def _limit_rows(self) -> None:
-        """Fold all rows once there are more of them than dimensions; a witness has its own rule."""
-        if self.bound == "witness":
-            self._settle_rows()
-            return
-        if self.num_samples > self.rows[-1].shape[1]:
-            before, rows = self._folded(), list(self.rows)
-            after = self._fold_oldest(len(rows))
-            spectrum: SampleSpectrum | None = self._caches.get("spectrum")
-            if spectrum is not None:
-                spectrum.fold(before, rows, after)
+    def _share(self, template: OptimisticFID) -> None:
+        super()._share(template)
+        if self.real_count:
+            # One decomposition of the reference for all arms instead of one each.
+            self.use_reference(template.reference)
+            for name in self.real_states:
+                setattr(self, name, [])
 
-    def _spectrum(self) -> SampleSpectrum:
-        """Return the spectra of the samples so far."""
-        reference = self._ready_reference()
-        spectrum: SampleSpectrum | None = self._caches.get("spectrum")
-        if spectrum is None or spectrum.reference is not reference:
-            norms = self.bound in _BONUSES and self.bound != "naive" and self.threshold == 0
-            spectrum = self._caches["spectrum"] = SampleSpectrum(reference, norms)
-        spectrum.read(self._folded(), self._kept_rows())
-        return spectrum
-
-    def _plug_in(self, unbiased: bool) -> float:
-        spectrum = self._spectrum()
-        divisor = spectrum.count - int(unbiased)
-        cross = spectrum.root_trace / math.sqrt(divisor)
-        return float(assemble(spectrum.mean_gap_squared, spectrum.trace / divisor, spectrum.reference.trace, cross))
-
-    def _norms(self, spectrum: SampleSpectrum) -> CovarianceNorms:
-        divisor = spectrum.count - int(self.bound not in _BIASED_PLUG_IN)
-        if self.threshold > 0:
-            return covariance_norms(threshold_covariance(spectrum.scatter() / divisor, spectrum.count, self.threshold))
-        return spectrum.norms(divisor)
-
-    def _bonus(self) -> float:
-        spectrum = self._spectrum()
-        inputs = _BonusInputs(
-            num_samples=spectrum.count,
-            dim=spectrum.reference.num_features,
-            mean_gap=math.sqrt(float(spectrum.mean_gap_squared)),
-            root_trace=float(spectrum.reference.trace_root),
-            norms=lambda: self._norms(spectrum),
-            delta=self._level,
-            kappa=self.kappa,
-            norm_bound=self.norm_bound or 0.0,
-            as_printed=self.paper_as_printed,
+    def _view(self, log: RowLog | None = None) -> RowView:
+        reference, log = self.reference, log or self.row_log
+        if log.length < 2:
+            raise NotReadyError(f"Expected at least two generated samples, but got {log.length}; add more.")
+        if self._given_reference is None and reference.num_features != self.num_features:
+            raise InputError(
+                f"Expected samples of the reference's dimension {reference.num_features}, but got {self.num_features}."
+            )
+        return RowView(
+            log,
+            reference,
+            self.settled,
+            self._level,
+            self.width,
+            self.fitting,
+            self._tuning,
+            self._bound.keeps_rows,
         )
-        return _BONUSES[self.bound](inputs)
 
-    def _optimistic(self) -> float:
-        if self.bound == "witness":
-            return self._witness_lower()
-        plug_in = self._plug_in(unbiased=self.bound not in _BIASED_PLUG_IN)
-        return plug_in if self.bound == "none" else plug_in - self._bonus()
+    # ---- states: rows as they came, in their own dtype, until they are folded into centred float64 moments ----
 
-    def _interval(self) -> tuple[float, float]:
-        if self.bound == "witness":
-            return self._witness_lower(), self._witness_upper()
-        plug_in = self._plug_in(unbiased=self.bound not in _BIASED_PLUG_IN)
-        if self.bound == "none":
-            return -math.inf, math.inf
-        bonus = self._bonus()
-        return plug_in - bonus, plug_in + bonus
+    def _open_log(self) -> RowLog:
+        batches = [batch for batch in as_list(self.rows) if len(batch)]
+        if not self._is_synced:
+            vars(self)["rows"] = batches
+        return RowLog(batches, _read_moments(self.moment_count, self.moment_mean, self.moment_scatter))
 
-    def _pessimistic(self) -> float:
-        return self._witness_upper() if self.bound == "witness" else self._interval()[1]
+    def _add(self, rows: Tensor, real: bool) -> None:
+        """Put checked rows into the states."""
+        self._refuse_if_synced()
+        if rows.shape[0] == 0:
+            return
+        with exact_arithmetic():
+            log, rows = self.row_log, rows.detach()
+            if real:
+                before = _read_moments(self.real_count, self.real_mean, self.real_scatter)
+                self._store_moments(self.real_states, before, rows.to(self._state_device))
+                log.forget("reference")
+                return
+            done, half, device = 0, self._half, self._state_device
+            while done < len(rows):
+                stop = done + max(2 * half - log.kept, 1) if half else len(rows)
+                # A copy: callers may reuse their buffers, and a slice would keep all of its storage alive.
+                log.append(rows[done:stop].to(device).clone())
+                done = stop
+                self._limit_rows(log, half)
 
-    def _witness_mean(self) -> tuple[float, float]:
-        """Return the witness's mean and standard error; for bounds without a witness their plug-in and 0."""
-        if self.bound == "witness":
-            return super()._witness_mean()
-        return self._plug_in(unbiased=self.bound not in _BIASED_PLUG_IN), 0.0
+    @property
+    def _half(self) -> int:
+        """Number of rows that are settled at a time, or 0 if none are.
 
-    def _debiased(self) -> tuple[float, float]:
-        """Return the near-unbiased estimate and its standard error."""
-        spectrum = self._spectrum()
-        reference, folded, rows = spectrum.reference, self._folded(), self._kept_rows()
-        parts = None
-        if rows:
-            # What was measured holds as long as the rows begin with the same object.
-            known, first, of = self._caches.get("parts", (None, None, None))
-            same = first is rows[0] and of is reference
-            wanted = slope_weight(spectrum.count, reference.num_features) > 0
-            parts = measure_parts(reference, folded, rows, wanted, known if same else None)
-            self._caches["parts"] = (parts, rows[0], reference)
-        if folded is not None and self.bound != "witness":
-            # These bounds keep no single rows beyond the dimension, and so no scores.
-            fit = Fit.of_moments(reference, folded)
+        Without a reference from the constructor nothing is settled: a score under a reference that is still growing
+        would soon be worthless.
+        """
+        if self._given_reference is None or not self._bound.keeps_rows:
+            return 0
+        most = self.max_rows or max(_ROWS_PER_DIMENSION * self._given_reference.num_features, _LEAST_ROWS)
+        # Multiples of the number of folds leave the other rows in the folds they had.
+        return max(most // (2 * FOLDS), 1) * FOLDS
+
+    def _limit_rows(self, log: RowLog, half: int) -> None:
+        """Settle the older half of the rows whenever ``max_rows`` are kept; without a witness, fold all beyond ``d``.
+
+        It happens at fixed row counts, so values do not depend on how rows were batched.
+        """
+        while half and log.kept >= 2 * half:
+            full = log if log.kept == 2 * half else log.prefix(2 * half)
+            scores = self._view(full).stream().scores(full)
+            self.settled.append(scores[: max(len(scores) - half, 0)].clone())
+            self._fold(log, half)
+        if not half and log.length > log.batches[-1].shape[1] and not self._bound.keeps_rows:
+            spectrum = log.known("spectrum")
+            if spectrum is not None:
+                spectrum.prepare_fold(log)
+            self._fold(log, log.kept)
+
+    def _fold(self, log: RowLog, count: int) -> None:
+        """Replace the oldest rows by their moments."""
+        folded = log.folded
+        for block in log.blocks(0, count, count):
+            folded = self._store_moments(self.generated_states[1:4], folded, block)
+        if folded is not None:
+            log.fold(count, folded)
+        vars(self)["rows"] = log.batches
+
+    def _store_moments(self, names: tuple[str, ...], before: Moments | None, rows: Tensor) -> Moments:
+        """Add rows to moments that are kept in three states."""
+        owned = self.row_log.owned
+        if before is None:
+            after = moments_from_rows(rows)
         else:
-            fit = Fit.of_summary(self._witness_summary())
-        return debiased_value(spectrum, self._plug_in(unbiased=False), fit, parts)
+            # Adding in place is far cheaper, but states that were loaded or copied may belong to somebody else too.
+            mine = names[2] in owned
+            after = add_rows_(before if mine else before._replace(scatter=before.scatter.clone()), rows)
+        count = torch.tensor([after.count], dtype=torch.int64, device=after.mean.device)
+        # Not assigned as torchmetrics does it: history goes on.
+        vars(self).update(zip(names, ([count], [after.mean.unsqueeze(0)], [after.scatter.unsqueeze(0)]), strict=True))
+        owned.add(names[2])
+        return after
+
+    def _sync_dist(self, dist_sync_fn: Callable[..., Any] = gather_all_tensors, process_group: Any = None) -> None:
+        """Let ranks without samples take part: they have to send tensors of the others' dtype and width."""
+        group = process_group or self.process_group
+        mine = {_DTYPES.index(batch.dtype) for batch in self.rows}
+        layout = [self.num_features or 0, *(int(number in mine) for number in range(len(_DTYPES)))]
+        device = self._state_device
+        layouts = torch.stack(dist_sync_fn(torch.tensor(layout, device=device), group=group))
+        widths = set(layouts[:, 0].tolist()) - {0}
+        if len(widths) > 1:
+            raise InputError(f"Expected features of one dimension on all ranks, but got {sorted(widths)}.")
+        width = max(widths, default=0)
+        # One that holds the values of all: two different halves make a float32.
+        used = [_DTYPES[number] for number in layouts[:, 1:].sum(dim=0).nonzero().flatten().tolist()]
+        row_dtype = reduce(torch.promote_types, used or [torch.float32])
+        shapes = {"rows": (width,), "settled": (), "count": (), "mean": (width,), "scatter": (width, width)}
+        for name in (*self.generated_states, *self.real_states):
+            kind = name.rpartition("_")[2]
+            held = getattr(self, name)
+            if not held:
+                dtype_of = {"rows": row_dtype, "count": torch.int64}.get(kind, torch.float64)
+                setattr(self, name, [torch.empty((0, *shapes[kind]), dtype=dtype_of, device=device)])
+            elif kind == "rows":
+                setattr(self, name, [batch.to(row_dtype) for batch in held])
+        super()._sync_dist(dist_sync_fn, process_group)
 
 
-def _check_arguments(
-    bound: str,
-    kappa: float,
-    threshold: float,
-    norm_bound: float | None,
-    paper_as_printed: bool,
-    max_rows: int | None,
-) -> None:
-    """Refuse constructor arguments out of their range."""
-    if bound not in BOUNDS:
-        raise InputError(f"Expected `bound` to be one of {BOUNDS}, but got {bound!r}.")
-    if not is_number(kappa) or kappa <= 0:
-        raise InputError(f"Expected `kappa` to be a positive number, but got {kappa!r}.")
-    if not is_number(threshold) or threshold < 0:
-        raise InputError(f"Expected `threshold` to be a number of at least 0, but got {threshold!r}.")
-    if norm_bound is not None and (not is_number(norm_bound) or norm_bound <= 0):
-        raise InputError(f"Expected `norm_bound` to be a positive number or None, but got {norm_bound!r}.")
-    if bound == "bounded" and norm_bound is None:
-        raise InputError("Expected `norm_bound` with `bound='bounded'`, but got None; give the largest feature norm.")
-    if paper_as_printed and bound not in ("paper", "bounded"):
-        raise InputError(f"Expected `paper_as_printed` with `bound='paper'` or 'bounded', but got {bound!r}.")
-    if max_rows is not None and not is_whole(max_rows, least=2):
-        raise InputError(f"Expected `max_rows` to be an integer of at least 2 or None, but got {max_rows!r}.")
+def _read_moments(count: Any, mean: Any, scatter: Any) -> Moments | None:
+    """Read moments from their three states: lists here, one tensor after a sync, one entry per rank then."""
+    parts = [
+        Moments(int(n), m, s)
+        for counts, means, scatters in zip(as_list(count), as_list(mean), as_list(scatter), strict=True)
+        for n, m, s in zip(counts, means, scatters, strict=True)
+    ]
+    return merge_moments(*parts) if parts else None

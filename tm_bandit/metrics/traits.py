@@ -5,22 +5,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from tm_bandit.bounds.bound import Guarantee
+
 
 @dataclass(frozen=True)
 class Traits:
-    """The character of a metric.
+    """Properties of a metric with its bound.
 
     Args:
-        higher_is_better: direction of the score.
-        centre: where the ``witness`` loss lies in expectation: ``"optimistic"`` (on the optimistic side of the truth)
-            or ``"unbiased"``.
-        guarantee: what the intervals promise: ``"anytime"`` (at all sample counts at once), ``"finite"`` (at one look),
-            or ``"none"``.
-        reference: what the metric compares samples with: ``"moments"`` of real samples, their ``"rows"``, or
-            ``"none"``.
+        higher_is_better: the direction of the score; losses always point down.
+        centre: where the loss called ``witness`` lies on average: on the optimistic side of the truth (then the
+            debiased loss differs from it), or on the truth itself.
+        guarantee: what the interval promises: to hold at all looks together, at one sample count, or nothing. Only a
+            bound that promises something can certify a winner, and only its failure probability is shared out between
+            arms: one that promises nothing is reproduced with the ``delta`` it was written for.
+        reference: what the metric needs to know of real samples: moments, rows or nothing.
+        bound: name of the bound, for reports.
+        standard_errors: whether ``stderr`` says anything; if not, it is 0.
     """
 
     higher_is_better: bool
     centre: Literal["optimistic", "unbiased"]
-    guarantee: Literal["anytime", "finite", "none"]
+    guarantee: Guarantee
     reference: Literal["moments", "rows", "none"]
+    bound: str = ""
+    standard_errors: bool = True
+
+    @property
+    def certifies(self) -> bool:
+        """Whether intervals that do not overlap prove anything."""
+        return self.guarantee != "none"

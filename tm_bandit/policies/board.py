@@ -7,37 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import overload
 
-from tm_bandit.comparison import Comparison
+from tm_bandit.comparison import Comparison, anytime_margin
 from tm_bandit.policies.base import ArmStats, Trace, central
-
-#: The sample count at which :func:`race_margin` is tightest: elsewhere a confidence sequence has to give something up.
-_TIGHTEST = 100.0
-
-
-def race_margin(n: int, num_arms: int, delta: float) -> float:
-    r"""Return the number of standard errors of a normal-mixture confidence sequence over ``num_arms`` arms.
-
-    .. math:: z_n = \sqrt{\tfrac{n + r}{n} \left(2 \ln \tfrac{G}{\delta} + \ln \tfrac{n + r}{r}\right)}, \quad r = 100
-
-    Args:
-        n: sample count.
-        num_arms: :math:`G`.
-        delta: failure probability of all arms together.
-
-    Example:
-        >>> round(race_margin(1000, 5, 0.05), 2)
-        3.57
-    """
-    ratio = (n + _TIGHTEST) / _TIGHTEST
-    return math.sqrt((n + _TIGHTEST) / n * (2.0 * math.log(num_arms / delta) + math.log(ratio)))
 
 
 def compare(first: ArmStats, second: ArmStats, *, num_arms: int = 2, delta: float = 0.05) -> Comparison:
     r"""Compare two arms whose samples are independent.
 
     The difference is that of the least biased losses. The interval is a heuristic: it holds the differences of both the
-    witness means and the plug-in estimates, which err on opposite sides, each with :math:`z_n` standard errors (see
-    :func:`race_margin`). At unequal counts their biases do not cancel, so the interval says nothing there.
+    witness means and the plug-in estimates, which err on opposite sides, each with as many standard errors as
+    :func:`~tm_bandit.comparison.anytime_margin` says. At unequal counts their biases do not cancel, so the interval says
+    nothing there.
 
     Args:
         first: one arm's numbers.
@@ -56,7 +36,7 @@ def compare(first: ArmStats, second: ArmStats, *, num_arms: int = 2, delta: floa
     lower, upper = -math.inf, math.inf
     by_witness, by_estimate = first.witness - second.witness, first.estimate - second.estimate
     if first.num_samples == second.num_samples > 0 and first.stderr > 0.0 and second.stderr > 0.0:
-        width = race_margin(n, num_arms, delta) * math.hypot(first.stderr, second.stderr)
+        width = anytime_margin(n, delta / num_arms) * math.hypot(first.stderr, second.stderr)
         if not math.isnan(by_witness + by_estimate + width):
             lower, upper = min(by_witness, by_estimate) - width, max(by_witness, by_estimate) + width
     error = math.hypot(first.debiased_stderr, second.debiased_stderr)

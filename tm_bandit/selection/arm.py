@@ -233,16 +233,8 @@ class Arm:
         self.stats = self._loaded(state["stats"])
         snapshots = [self._loaded(numbers) for numbers in state["trace"]]
         self.trace = {stats.num_samples: stats for stats in snapshots}
-        device = self.metric.device
-        lost = {name for name in self.metric.metric_state if name != "identity"} - set(state["metric"])
-        if lost and self.retired is None:
-            raise ValueError(f"the arm {self.name!r} has no {', '.join(sorted(lost))}")
-        for name, value in state["metric"].items():
-            moved = [v.to(device) for v in value] if isinstance(value, list) else value.to(device)
-            setattr(self.metric, name, moved)
-        # torchmetrics asks these two whether there is anything to compute, and whether it was computed already.
-        self.metric._update_count = self.stats.pulls
-        self.metric._computed = None
+        if self.retired is None:
+            self.metric.load_states(state["metric"], self.stats.pulls)
 
     def _loaded(self, numbers: Mapping[str, Any]) -> ArmStats:
         # Version 0.1 saved two numbers more, which nobody looks at any longer.

@@ -14,7 +14,7 @@ from tm_bandit.selection.verdict import Verdict
 def scores(metric: OptimisticMetric, stats: ArmStats) -> dict[str, float]:
     """Return an arm's losses as scores in the metric's unit, ``lower`` below ``upper``."""
     ends = [metric.score_from_loss(stats.optimistic), metric.score_from_loss(stats.pessimistic)]
-    if metric.higher_is_better:
+    if metric.traits.higher_is_better:
         ends.reverse()
     return {
         "estimate": metric.score_from_loss(stats.estimate),

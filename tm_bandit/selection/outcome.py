@@ -51,7 +51,7 @@ def build_result(
         best=verdict.best,
         status=_status(verdict, stopped_by),
         metric=type(metric).__name__,
-        higher_is_better=bool(metric.higher_is_better),
+        higher_is_better=metric.traits.higher_is_better,
         arms=rows,
         tied=list(verdict.tied),
         retired={arm.name: arm.retired for arm in arms if arm.retired is not None},

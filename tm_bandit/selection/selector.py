@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from tm_bandit._arguments import real, whole
+from tm_bandit._arguments import check_count, check_number
 from tm_bandit._interrupt import uninterrupted
 from tm_bandit.errors import ArmError, InputError, brief
 from tm_bandit.execution.local import Sampler
@@ -29,10 +29,7 @@ from tm_bandit.selection.setup import (
     check_arms,
     check_choices,
     check_metric,
-    facts_of,
-    fork,
     resolve_policy,
-    traits_of,
 )
 from tm_bandit.selection.state import load_state, settings_of, state_of
 from tm_bandit.selection.stopping import StopRule
@@ -117,22 +114,22 @@ class ModelSelector:
         check_choices(stop=stop, goal=goal, samples=samples)
         self.metric = metric
         self.policy = resolve_policy(policy, metric, goal, stop)
-        self.batch_size = whole("batch_size", batch_size, 1)
-        self.budget = whole("budget", budget, 0)
-        self.seed = whole("seed", seed, 0)
+        self.batch_size = check_count("batch_size", batch_size, 1)
+        self.budget = check_count("budget", budget, 0)
+        self.seed = check_count("seed", seed, 0)
         self.stop = stop
         self.goal = goal
-        self.epsilon = real("epsilon", epsilon, 0.0)
-        self.target = None if target is None else real("target", target)
+        self.epsilon = check_number("epsilon", epsilon, least=0)
+        self.target = None if target is None else check_number("target", target)
         self.samples = samples
         self.device = device
         #: Failure probability of all arms together.
-        self.delta = float(facts_of(metric)["delta"] or 0.05)
-        self.refresh = real("refresh", refresh, 0.0)
+        self.delta = metric.delta
+        self.refresh = check_number("refresh", refresh, least=0)
         auto = isinstance(burn_in, str) and burn_in == "auto"
-        least = max(metric.min_samples, 2 * self.batch_size) if auto else whole("burn_in", burn_in, 0)
+        least = max(metric.min_samples, 2 * self.batch_size) if auto else check_count("burn_in", burn_in, 0)
         self.burn_in = math.ceil(max(least, FEWEST_SAMPLES) / self.batch_size) * self.batch_size
-        self._traits = traits_of(metric)
+        self._traits = metric.traits
         rule = StopRule(stop, self.target, self._traits.higher_is_better)
         self._rule = rule if stop != "budget" or self.target is not None else None
         self._policy_name = policy if isinstance(policy, str) else type(policy).__name__
@@ -204,7 +201,7 @@ class ModelSelector:
             InputError: if the name is taken or empty, or the sampler cannot be called.
         """
         self._arms.check_new(name, sampler)
-        metric = fork(self.metric, arm_delta(self.metric, self._initial, len(self._arms) + 1), self.device)
+        metric = self.metric.fork(arm_delta(self.metric, self._initial, len(self._arms) + 1), self.device)
         self._arms.join(name, metric, sampler, 1.0 + self.refresh)
         self._verdict = replace(self._verdict, level="open")
 
@@ -258,7 +255,7 @@ class ModelSelector:
         """
         asked: list[Pull] = []
         try:
-            for _ in range(whole("pulls", pulls, 1)):
+            for _ in range(check_count("pulls", pulls, 1)):
                 name = self.select()
                 if name is None:
                     break
@@ -286,7 +283,7 @@ class ModelSelector:
             ArmError: if the rows cannot be used; the pull is still under way then.
         """
         arm = self._arms.under_way(pull)
-        price = 0.0 if cost is None else real("cost", cost, 0.0)
+        price = 0.0 if cost is None else check_number("cost", cost, least=0)
         if arm.retired is not None:
             arm.give_back(pull)
         elif isinstance(rows, Exception):
@@ -421,7 +418,7 @@ class ModelSelector:
             InputError: if there are no arms.
         """
         if budget is not None:
-            self.budget = self.spent + whole("budget", budget, 0)
+            self.budget = self.spent + check_count("budget", budget, 0)
         self._arms.warn_of_a_small_budget(self.burn_in, self.budget)
         plan = ""
         if not self._prepared:
@@ -434,7 +431,7 @@ class ModelSelector:
 
     def extend_budget(self, num_samples: int) -> None:
         """Allow ``num_samples`` more samples, or fewer if it is negative."""
-        self.budget += whole("num_samples", num_samples)
+        self.budget += check_count("num_samples", num_samples)
 
     def result(self) -> SelectionResult:
         """Return what is known now."""

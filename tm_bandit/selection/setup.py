@@ -3,34 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
-
-import torch
+from typing import Any
 
 from tm_bandit.errors import InputError
-from tm_bandit.metrics._network import FeatureNetworkMixin
-from tm_bandit.metrics.base import OptimisticMetric
-from tm_bandit.metrics.fid import OptimisticFID
-from tm_bandit.metrics.traits import Traits
+from tm_bandit.metrics.base import OptimisticMetric, missing_parts
 from tm_bandit.policies import LUCB, UCB, Policy, TopTwo, Uniform, make_policy
-
-#: What the engine calls or reads of a metric; CONTRIBUTING.md says what each of them is.
-PROTOCOL = (
-    "check_rows",
-    "device",
-    "extract",
-    "losses",
-    "loss_fields",
-    "metric_state",
-    "min_samples",
-    "num_samples",
-    "reset",
-    "score_from_loss",
-    "update_rows",
-)
-
-#: Bounds of other programs: they promise nothing, and are reproduced with the delta they were written for.
-_REPRODUCED = frozenset({"authors", "naive", "none"})
 
 
 def check_metric(metric: Any) -> None:
@@ -39,7 +16,7 @@ def check_metric(metric: Any) -> None:
     Args:
         metric: the template of the arms' metrics.
     """
-    lacking = [name for name in PROTOCOL if not hasattr(metric, name)]
+    lacking = missing_parts(metric)
     if lacking:
         raise InputError(
             f"Expected a metric that can be selected by, but got {type(metric).__name__}, which has no "
@@ -96,14 +73,13 @@ def resolve_policy(policy: str | Policy, metric: OptimisticMetric, goal: str, st
     Raises:
         InputError: if these do not go together.
     """
-    traits, bound = traits_of(metric), facts_of(metric)["bound"]
-    if stop == "certified" and traits.guarantee == "none":
+    traits, bound = metric.traits, metric.traits.bound
+    if stop == "certified" and not traits.certifies:
         raise InputError(
             f"Expected a bound with a guarantee for stop='certified', but got {bound!r}; "
             "use bound='witness' or bound='paper'."
         )
-    # Bounds that hold at all counts come with standard errors; the others have none.
-    witness = traits.guarantee == "anytime"
+    witness = traits.standard_errors
     if stop == "likely" and not witness:
         raise InputError(
             f"Expected bound='witness' for stop='likely', but got {bound!r}, which has no "
@@ -146,54 +122,6 @@ def arm_delta(metric: OptimisticMetric, initial: int, position: int) -> float | 
         >>> sum(arm_delta(metric, 2, k) for k in range(1, 10000)) < 0.06
         True
     """
-    delta = facts_of(metric)["delta"]
-    if delta is None or traits_of(metric).guarantee == "none":
+    if not metric.traits.certifies:
         return None
-    return float(delta) / (initial + 1) if position <= initial else float(delta) / (position * (position + 1))
-
-
-# ---- the one place that looks into metrics which do not speak for themselves yet ----------------------------------
-
-
-def traits_of(metric: Any) -> Traits:
-    """Return what a metric says of itself, or what its bound tells."""
-    if hasattr(metric, "traits"):
-        return cast(Traits, metric.traits)
-    bound = getattr(metric, "bound", "witness")
-    guarantee: Any = "none" if bound in _REPRODUCED else "anytime" if bound == "witness" else "finite"
-    return Traits(bool(metric.higher_is_better), "optimistic", guarantee, "none")
-
-
-def facts_of(metric: Any) -> dict[str, Any]:
-    """Return what results and states say about a metric: its bound, its delta and the width of its rows."""
-    width = getattr(metric, "num_features", getattr(metric, "num_classes", None)) or None
-    return {"bound": getattr(metric, "bound", None), "delta": getattr(metric, "delta", None), "width": width}
-
-
-def fork(metric: Any, delta: float | None, device: str | torch.device | None) -> OptimisticMetric:
-    """Return a copy of the metric for one arm: statistics of its own, everything heavy shared.
-
-    Args:
-        metric: the template.
-        delta: failure probability of the arm's bounds; ``None`` leaves the template's.
-        device: where its statistics live; ``None`` means with the template's.
-    """
-    if hasattr(metric, "fork"):
-        return cast(OptimisticMetric, metric.fork(delta, device))
-    copy = cast(OptimisticMetric, metric.clone())
-    # Every process holds the same rows here; a sync would count each of them once per process.
-    copy.sync_on_compute = False
-    copy._to_sync = False
-    if isinstance(copy, FeatureNetworkMixin):
-        # Rows are extracted by the template, so moving an arm must not move the network that all share.
-        copy.drop_network()
-    if isinstance(copy, OptimisticFID) and any(len(getattr(copy, name)) for name in copy.real_states):
-        # One decomposition of the reference for all arms instead of one each.
-        copy.use_reference(cast(OptimisticFID, metric).reference)
-        for name in copy.real_states:
-            setattr(copy, name, [])
-    if delta is not None:
-        copy.delta = delta
-    if device is not None:
-        copy.to(device)
-    return copy
+    return metric.delta / (initial + 1) if position <= initial else metric.delta / (position * (position + 1))

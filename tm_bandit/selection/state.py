@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tm_bandit.errors import BrokenStateError, InputError, brief
 from tm_bandit.selection.arm import Roster
 from tm_bandit.selection.history import History
-from tm_bandit.selection.setup import facts_of
 
 if TYPE_CHECKING:
     from tm_bandit.selection.selector import ModelSelector
@@ -23,14 +21,13 @@ _PARTS = ("_arms", "_initial", "_history", "_prepared", "_stopped_by", "_verdict
 
 def settings_of(selector: ModelSelector) -> dict[str, Any]:
     """Return how a run is set up, as plain values for its result."""
-    facts = facts_of(selector.metric)
     return {
         "policy": selector._policy_name,
         "algorithm": type(selector.policy).__name__,
         "goal": selector.goal,
         "stop": selector.stop,
-        "bound": str(facts["bound"] or ""),
-        "delta": math.nan if facts["delta"] is None else float(facts["delta"]),
+        "bound": selector.metric.traits.bound,
+        "delta": selector.metric.delta,
         "batch_size": selector.batch_size,
         "burn_in": selector.burn_in,
         "epsilon": selector.epsilon,
@@ -105,12 +102,12 @@ def _check_kind(selector: ModelSelector, state: Mapping[str, Any]) -> None:
 
 def _kind(selector: ModelSelector) -> dict[str, Any]:
     """Return what must be the same for a state to be loaded."""
-    facts = facts_of(selector.metric)
+    metric = selector.metric
     return {
         "version": STATE_VERSION,
-        "metric": type(selector.metric).__name__,
-        "bound": facts["bound"],
-        "width": facts["width"],
+        "metric": type(metric).__name__,
+        "bound": metric.traits.bound,
+        "width": metric.row_width,
         "seed": selector.seed,
         "batch_size": selector.batch_size,
         "plan": type(selector.policy).__name__,

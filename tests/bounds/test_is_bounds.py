@@ -8,16 +8,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tm_bandit.errors import InputError, NotReadyError
-from tm_bandit.functional.inception_score import class_sums, inception_score
-from tm_bandit.functional.is_bounds import (
-    IS_BOUNDS,
+from tm_bandit.bounds.is_bounds import (
     bernstein_radius,
     is_bound_authors,
     is_bound_naive,
     is_bound_paper,
     optimistic_marginal,
 )
+from tm_bandit.errors import InputError, NotReadyError
+from tm_bandit.functional.inception_score import class_sums, inception_score
+
+FORMULAS = {"paper": is_bound_paper, "authors": is_bound_authors, "naive": is_bound_naive}
 
 
 def draw(num, classes, sharpness, seed):
@@ -52,7 +53,7 @@ def plain_formula(probs, delta, bound):
 
 @settings(max_examples=60, derandomize=True, deadline=None)
 @given(
-    bound=st.sampled_from(sorted(IS_BOUNDS)),
+    bound=st.sampled_from(sorted(FORMULAS)),
     num=st.sampled_from([2, 3, 10, 100, 2000]),
     classes=st.sampled_from([1, 2, 3, 10]),
     sharpness=st.sampled_from([0.0, 1.0, 20.0]),
@@ -61,7 +62,7 @@ def plain_formula(probs, delta, bound):
 )
 def test_equals_the_plain_formula(bound, num, classes, sharpness, delta, seed):
     probs = draw(num, classes, sharpness, seed)
-    got = float(IS_BOUNDS[bound](class_sums(probs), delta))
+    got = float(FORMULAS[bound](class_sums(probs), delta))
     # The variance of constant values comes out of sums as 1e-17 rather than 0, of which a square root is taken.
     assert got == pytest.approx(plain_formula(probs, delta, bound), rel=1e-9, abs=1e-6)
 
@@ -75,8 +76,8 @@ def test_the_bounds_differ_as_described():
 def test_the_sums_are_left_alone():
     sums = class_sums(draw(50, 20, 2.0, seed=0))
     before = [field.clone() for field in sums]
-    first = [float(bound(sums, 0.05)) for bound in IS_BOUNDS.values()]
-    second = [float(bound(sums, 0.05)) for bound in IS_BOUNDS.values()]
+    first = [float(bound(sums, 0.05)) for bound in FORMULAS.values()]
+    second = [float(bound(sums, 0.05)) for bound in FORMULAS.values()]
     assert first == second
     for old, new in zip(before, sums, strict=True):
         assert torch.equal(old, new)
@@ -118,7 +119,7 @@ def test_paper_bound_covers_the_truth():
 
 def test_many_classes_and_two_samples_stay_finite():
     sums = class_sums(draw(2, 21_000, 1.0, seed=0))
-    for bound in IS_BOUNDS.values():
+    for bound in FORMULAS.values():
         value = bound(sums, 1e-12)
         assert torch.isfinite(value)
         assert float(value) > 700  # exp of it would overflow
@@ -129,7 +130,7 @@ def test_radius():
     assert float(got) == pytest.approx(math.sqrt(2 * 0.5 * 2 / 8) + 7 * 3 * 2 / (3 * 7), rel=1e-6)
 
 
-@pytest.mark.parametrize("bound", IS_BOUNDS.values())
+@pytest.mark.parametrize("bound", FORMULAS.values())
 def test_refusals(bound):
     with pytest.raises(NotReadyError, match="two samples, but got 1"):
         bound(class_sums(draw(1, 3, 1.0, seed=0)), 0.05)

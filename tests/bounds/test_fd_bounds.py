@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from tests._reference import frechet as oracle
-from tm_bandit.errors import InputError
-from tm_bandit.functional import (
+from tm_bandit.bounds import (
     CovarianceNorms,
     covariance_norms,
     fd_bonus_authors,
@@ -18,6 +17,7 @@ from tm_bandit.functional import (
     fd_burn_in,
     threshold_covariance,
 )
+from tm_bandit.errors import InputError
 
 DELTA = 0.03
 

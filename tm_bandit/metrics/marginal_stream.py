@@ -24,7 +24,7 @@ from tm_bandit.functional.witness_is import (
     score_probs,
 )
 
-#: Numbers in the candidates for the witnesses that are fitted together.
+#: Numbers in the candidates for the witnesses that are fitted together: 16 MB in float64.
 _MOST_CANDIDATES = 2_000_000
 
 

@@ -7,7 +7,8 @@ import torch
 
 from benchmarks._generators import frechet_scenarios, marginal_scenarios
 from benchmarks._paths import frechet_coverage, frechet_scores, marginal_coverage
-from tm_bandit.functional import FrechetBasis, FrechetStream
+from tests._make import Streamed
+from tm_bandit.functional import FrechetBasis
 from tm_bandit.functional.confidence import ScoreMoments
 
 RUNS = 100
@@ -50,7 +51,7 @@ def test_the_study_follows_what_the_metrics_do():
     paths = frechet_scores(rows, scenario.eigenvalues, looks, 0.025, "mixture")
     found = {look: (scores, damping) for look, scores, damping in paths}
     for look in looks:
-        stream = FrechetStream(basis, alpha=0.025)
+        stream = Streamed(basis, alpha=0.025)
         stream.extend(rows[1, :look])
         assert torch.allclose(stream.scores(), found[look][0][1], rtol=1e-8, atol=1e-10)
         assert stream.summary().damping == pytest.approx(float(found[look][1][1]))
@@ -63,7 +64,7 @@ def test_a_plain_interval_would_fail():
     basis = FrechetBasis.from_eigen(torch.zeros(8), scenario.eigenvalues, torch.eye(8))
     crossed = 0
     for run in rows[:30]:
-        stream, ever, done = FrechetStream(basis, alpha=DELTA / 2), False, 0
+        stream, ever, done = Streamed(basis, alpha=DELTA / 2), False, 0
         for look in LOOKS:
             stream.extend(run[done:look])
             done = look

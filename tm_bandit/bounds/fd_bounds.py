@@ -9,11 +9,14 @@ trace, its Frobenius norm and its spectral norm, all estimated from the samples,
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from tm_bandit.bounds.bound import Bound, Guarantee, NoBound
 from tm_bandit.errors import InputError
 from tm_bandit.functional.frechet import largest_eigenvalue
 
@@ -37,6 +40,15 @@ class CovarianceNorms(NamedTuple):
         return max(self.trace / self.spectral, 1.0) if self.spectral > 0 else 1.0
 
 
+def dimension_norms(dim: int) -> CovarianceNorms:
+    """Return what the Naive-UCB baseline puts in place of the samples' norms.
+
+    Args:
+        dim: dimension of the embedding.
+    """
+    return CovarianceNorms(trace=float(dim), frobenius=math.sqrt(dim), spectral=1.0)
+
+
 def covariance_norms(sigma: Tensor) -> CovarianceNorms:
     """Compute the norms of a covariance matrix.
 
@@ -45,7 +57,7 @@ def covariance_norms(sigma: Tensor) -> CovarianceNorms:
 
     Example:
         >>> import torch
-        >>> from tm_bandit.functional import covariance_norms
+        >>> from tm_bandit.bounds import covariance_norms
         >>> covariance_norms(torch.diag(torch.tensor([3.0, 4.0])))
         CovarianceNorms(trace=7.0, frobenius=5.0, spectral=4.0)
     """
@@ -68,7 +80,7 @@ def threshold_covariance(sigma: Tensor, num_samples: int, threshold: float) -> T
 
     Example:
         >>> import torch
-        >>> from tm_bandit.functional import threshold_covariance
+        >>> from tm_bandit.bounds import threshold_covariance
         >>> threshold_covariance(torch.tensor([[1.0, 0.01], [0.01, 1.0]]), num_samples=100, threshold=1.0)
         tensor([[1., 0.],
                 [0., 1.]])
@@ -87,7 +99,7 @@ def fd_burn_in(norms: CovarianceNorms, delta: float) -> float:
         delta: failure probability.
 
     Example:
-        >>> from tm_bandit.functional import CovarianceNorms, fd_burn_in
+        >>> from tm_bandit.bounds import CovarianceNorms, fd_burn_in
         >>> round(fd_burn_in(CovarianceNorms(trace=15.0, frobenius=3.0, spectral=1.0), delta=0.05), 3)
         64.094
     """
@@ -127,7 +139,7 @@ def fd_bonus_paper(
         as_printed: leave out the trace term in the mean's deviation, as the paper does.
 
     Example:
-        >>> from tm_bandit.functional import CovarianceNorms, fd_bonus_paper
+        >>> from tm_bandit.bounds import CovarianceNorms, fd_bonus_paper
         >>> norms = CovarianceNorms(trace=10.0, frobenius=4.0, spectral=2.0)
         >>> round(fd_bonus_paper(1000, norms, mean_gap=1.0, reference_root_trace=5.0, delta=0.05), 3)
         38.477
@@ -182,7 +194,7 @@ def fd_bonus_bounded(
         as_printed: use the statement's logarithm in the last term.
 
     Example:
-        >>> from tm_bandit.functional import CovarianceNorms, fd_bonus_bounded
+        >>> from tm_bandit.bounds import CovarianceNorms, fd_bonus_bounded
         >>> norms = CovarianceNorms(trace=0.5, frobenius=0.3, spectral=0.2)
         >>> round(fd_bonus_bounded(1000, norms, 0.1, 2.0, delta=0.05, dim=8, norm_bound=1.0), 3)
         4.81
@@ -226,7 +238,7 @@ def fd_bonus_authors(
         kappa: the sub-Gaussian constant.
 
     Example:
-        >>> from tm_bandit.functional import CovarianceNorms, fd_bonus_authors
+        >>> from tm_bandit.bounds import CovarianceNorms, fd_bonus_authors
         >>> norms = CovarianceNorms(trace=10.0, frobenius=4.0, spectral=2.0)
         >>> round(fd_bonus_authors(1000, norms, mean_gap=1.0, reference_root_trace=5.0, delta=0.05), 3)
         2.869
@@ -261,12 +273,98 @@ def fd_bonus_naive(
         kappa: the sub-Gaussian constant.
 
     Example:
-        >>> from tm_bandit.functional import fd_bonus_naive
+        >>> from tm_bandit.bounds import fd_bonus_naive
         >>> round(fd_bonus_naive(1000, dim=16, mean_gap=1.0, reference_root_trace=5.0, delta=0.05), 3)
         2.91
     """
-    norms = CovarianceNorms(trace=float(dim), frobenius=math.sqrt(dim), spectral=1.0)
+    norms = dimension_norms(dim)
     return fd_bonus_authors(num_samples, norms, mean_gap, reference_root_trace, delta, kappa)
+
+
+class FrechetTuning(NamedTuple):
+    """The hyper-parameters of the reproduced bounds.
+
+    Args:
+        kappa: the sub-Gaussian constant.
+        threshold: the threshold ``M`` for small entries of the covariance; 0 for none.
+        norm_bound: the bound ``C`` on the norm of an embedding, for Theorem 4.
+        as_printed: whether the paper's formulas are taken as printed, errors included.
+    """
+
+    kappa: float = 1.0
+    threshold: float = 0.0
+    norm_bound: float | None = None
+    as_printed: bool = False
+
+    def checked(self, bound: str) -> FrechetTuning:
+        """Return itself, if a bound can work with it.
+
+        Args:
+            bound: name of the bound.
+
+        Raises:
+            InputError: if something is missing, or would have no effect.
+        """
+        if bound == "bounded" and self.norm_bound is None:
+            raise InputError(
+                "Expected `norm_bound` with `bound='bounded'`, but got None; give the largest feature norm."
+            )
+        if self.as_printed and bound not in ("paper", "bounded"):
+            raise InputError(f"Expected `paper_as_printed` with `bound='paper'` or 'bounded', but got {bound!r}.")
+        return self
+
+
+#: Count, norms, distance of the means, trace of the reference's root and failure probability: what every bonus takes.
+_Given = tuple[int, CovarianceNorms, float, float, float]
+
+
+@dataclass(frozen=True)
+class FrechetBonus(Bound):
+    """A bound that is the plug-in minus a bonus.
+
+    Args:
+        formula: the bonus, from what every bonus takes, the hyper-parameters and the dimension.
+        guarantee: what the theorem promises, if there is one.
+        unbiased: whether its plug-in has the ``n - 1`` covariance of the authors' program instead of the paper's ``n``.
+        sample_norms: whether the norms are those of the samples; else the dimension stands for them.
+    """
+
+    formula: Callable[[_Given, FrechetTuning, int], float]
+    guarantee: Guarantee = "none"
+    unbiased: bool = False
+    sample_norms: bool = True
+
+    def ends(self, view: Any) -> tuple[float, float]:
+        """Return the plug-in minus and plus the bonus."""
+        plug_in, given = view.plug_in(self.unbiased), (view.count, self._norms(view), *view.gaps(), view.level)
+        bonus = self.formula(given, view.tuning(), view.dim)
+        return plug_in - bonus, plug_in + bonus
+
+    def centre(self, view: Any) -> tuple[float, float]:
+        """Return the plug-in, of which no standard error is known."""
+        return view.plug_in(self.unbiased), 0.0
+
+    def burn_in_met(self, view: Any) -> bool:
+        """Whether Theorem 1 holds already."""
+        return bool(view.count >= fd_burn_in(self._norms(view), view.level))
+
+    def _norms(self, view: Any) -> CovarianceNorms:
+        norms: CovarianceNorms = view.norms(self.unbiased) if self.sample_norms else dimension_norms(view.dim)
+        return norms
+
+
+def _bounded(given: _Given, tuning: FrechetTuning, dim: int) -> float:
+    return fd_bonus_bounded(*given, dim, tuning.norm_bound or 0.0, tuning.kappa, tuning.as_printed)
+
+
+#: The bounds of the Frechet distance that are reproduced. The authors' program, and so "naive", divides by n - 1.
+FD_BOUNDS: dict[str, Bound] = {
+    "paper": FrechetBonus(lambda given, t, _: fd_bonus_paper(*given, t.kappa, t.as_printed), "finite"),
+    "authors": FrechetBonus(lambda given, t, _: fd_bonus_authors(*given, t.kappa), unbiased=True),
+    "bounded": FrechetBonus(_bounded, "finite"),
+    "naive": FrechetBonus(lambda given, t, _: fd_bonus_authors(*given, t.kappa), unbiased=True, sample_norms=False),
+    "none": NoBound(min_samples=2),
+}
 
 
 def _covariance_deviation(num_samples: int, norms: CovarianceNorms, delta: float, kappa: float) -> float:

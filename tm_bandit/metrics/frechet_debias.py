@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from tm_bandit.functional.crossfit import FOLDS, FoldLayout, fold_numbers, refit_counts
+from tm_bandit.functional.crossfit import FOLDS, FoldLayout, fold_numbers
 from tm_bandit.functional.debias import RootTrace, merge_biases, slope_ratio, slope_weight, spectral_bias
 from tm_bandit.functional.frechet import sqrt_trace
-from tm_bandit.functional.frechet_stream import WitnessSummary
 from tm_bandit.functional.moments import Moments, merge_moments
 from tm_bandit.functional.witness_fd import FrechetSums, block_size, damp_witness, fit_frechet_map, gaussian_score_std
-from tm_bandit.metrics._spectrum import SampleSpectrum, rotated_moments
+from tm_bandit.metrics.frechet_stream import WitnessSummary
+from tm_bandit.metrics.row_log import RowLog
+from tm_bandit.metrics.sample_spectrum import BLOCK, SampleSpectrum, rotated_moments, shifted
 from tm_bandit.reference import ReferenceStatistics
 
-#: Parts of fewer rows than this say more about their own noise than about that of all rows.
+#: Fewest rows in a tenth whose distance is compared with the others'; chosen by hand.
 _LEAST_PART = 10
+#: Two halves of two rows: with fewer one of them has no covariance.
+_FEWEST = 4
 
 
 class Parts(NamedTuple):
@@ -48,39 +50,34 @@ def curve_scale(spectrum: SampleSpectrum) -> float:
     return math.sqrt(own / total) if total > 0 else 1.0
 
 
-def measure_parts(
-    reference: ReferenceStatistics, folded: Moments | None, rows: Sequence[Tensor], slope: bool, known: Parts | None
-) -> Parts | None:
-    """Compare disjoint parts of the rows; anew when the number of rows has grown by a refit.
+def measure_parts(reference: ReferenceStatistics, log: RowLog, count: int, slope: bool) -> Parts | None:
+    """Compare disjoint parts of the rows.
 
     Args:
         reference: statistics of the real data.
-        folded: moments of rows that are no longer kept; they are one of the parts.
-        rows: batches that are kept.
+        log: the rows; those that are no longer kept are one of the parts.
+        count: how many of the rows to look at, those that are no longer kept included.
         slope: whether the slope of the bias is wanted as well.
-        known: what was measured before.
 
     Returns:
-        What was found, or what was known if too few rows are kept.
+        What was found, or nothing if too few rows are kept.
     """
-    gone = 0 if folded is None else folded.count
-    count = max(refit_counts(gone + sum(batch.shape[0] for batch in rows)), default=0)
-    if known is not None and known.num == count and (known.ratio is not None or not slope):
-        return known
-    if count - gone < 4:
-        return known
-    kept = torch.cat(list(rows))[: count - gone]
-    return Parts(count, _slope(reference, folded, kept) if slope else None, _spread(reference, kept))
+    if count - log.gone < _FEWEST:
+        return None
+    kept = torch.cat(list(log.blocks(0, count - log.gone, count)))
+    return Parts(count, _slope(reference, log.folded, kept) if slope else None, _spread(reference, kept))
 
 
 def _slope(reference: ReferenceStatistics, folded: Moments | None, kept: Tensor) -> float:
     """How fast the bias falls, as a ratio to the reference's own curve."""
     if folded is not None:
-        parts = [rotated_moments(reference, folded, []), rotated_moments(reference, None, [kept])]
+        later = shifted(torch.split(kept, BLOCK), reference.mean)
+        parts = [rotated_moments(reference, folded, ()), rotated_moments(reference, None, later)]
     else:
         # Half of every ten rows, so that a drift of the sampler is in both parts alike.
         side = fold_numbers(0, len(kept)).to(kept.device) % 2
-        parts = [rotated_moments(reference, None, [kept[side == half]]) for half in (0, 1)]
+        halves = (shifted(torch.split(kept[side == half], BLOCK), reference.mean) for half in (0, 1))
+        parts = [rotated_moments(reference, None, half) for half in halves]
     # Merged, not measured: turning the rows and multiplying them with each other is most of the work.
     whole, *traces = (_root_trace(moments) for moments in (merge_moments(*parts), *parts))
     return slope_ratio(whole, traces, reference.bias)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import NamedTuple
@@ -30,11 +28,11 @@ from tm_bandit.functional.witness_fd import (
     FrechetSums,
     FrechetWitness,
     block_size,
-    coarse_distances,
     score_rows,
 )
+from tm_bandit.metrics.row_log import RowLog
 
-#: Up to so many multiplications a rotation is done in one thread.
+#: Up to so many multiplications a rotation is done in one thread: more threads would wait longer than they work.
 _SMALL_PRODUCT = 2**22
 #: At most so many rows are rotated at a time, because they pass through float64.
 _MANY_ROWS = 512
@@ -48,16 +46,12 @@ class WitnessSummary(NamedTuple):
         damping: mean damping factor of the witnesses in use; one means undamped.
         largest: largest eigenvalue of the rows' covariance, on the axes of the block.
         spectrum: fitted eigenvalues of the reference's covariance times the rows', in no particular order, if fitted.
-        coarse_even: see :func:`~tm_bandit.functional.witness_fd.coarse_distances`; of the rows at the last fit.
-        coarse_plain: likewise.
     """
 
     scores: ScoreMoments
     damping: float
     largest: float
     spectrum: Tensor | None = None
-    coarse_even: float = math.nan
-    coarse_plain: float = math.nan
 
 
 def upper_bound(plug_in: float, summary: WitnessSummary, alpha: float, kind: WidthKind = "mixture") -> float:
@@ -99,50 +93,41 @@ class FrechetStream:
 
     Either way the summary is a pure function of the ordered rows, not of how they were batched.
 
-    Besides references to the rows, which belong to the caller, the stream keeps one score per row and one witness per
-    fold. At a refit all rows are rotated anew: that costs little, and a second copy of every arm's rows would not.
-    Memory need not grow without end either: rows can be *settled*. Their scores are frozen, and their moments serve as
-    training data for the rows that come after them, of which they are independent.
+    The rows stay in their log; the stream keeps one score per row and one witness per fold. At a refit all rows are
+    rotated anew: that costs little, and a second copy of every arm's rows would not. Memory need not grow without end
+    either: rows can be *settled*. Their scores are frozen, and their moments serve as training data for the rows that
+    come after them, of which they are independent.
 
     Args:
         basis: the reference.
         alpha: level of the one-sided bound for which witnesses are damped.
         width: its confidence sequence.
         fitting: see above.
-        settled: moments of earlier rows that are no longer kept.
-        settled_scores: the scores of those rows.
+        settled_scores: scores of the log's earlier rows that are no longer kept.
 
     Example:
         >>> _ = torch.manual_seed(0)
         >>> basis = FrechetBasis.from_eigen(torch.zeros(4), torch.ones(4), torch.eye(4))
-        >>> stream = FrechetStream(basis)
-        >>> stream.extend(torch.randn(300, 4) + 1.0)
-        >>> 3.0 < stream.summary().scores.mean < 5.0  # the truth is 4
+        >>> log = RowLog([torch.randn(300, 4) + 1.0])
+        >>> 3.0 < FrechetStream(basis).summary(log).scores.mean < 5.0  # the truth is 4
         True
     """
 
     def __init__(
         self,
         basis: FrechetBasis,
-        *,
         alpha: float = 0.05,
         width: WidthKind = "mixture",
         fitting: Fitting = "crossfit",
-        settled: Moments | None = None,
         settled_scores: Tensor | None = None,
     ) -> None:
         self.basis = basis
         self.alpha = alpha
         self.width = width
         self.fitting = fitting
-        self.count = 0
-        self._settled = settled
-        self._before = 0 if settled is None else settled.count
         frozen = basis.center.new_empty(0) if settled_scores is None else settled_scores.to(basis.center)
         self._frozen = frozen / basis.scale**2
         self._settled_sums: FrechetSums | None = None
-        self._batches: list[Tensor] = []
-        self._starts: list[int] = []
         self._dtype = basis.projection.dtype
         self._scores = basis.center.new_empty(0)
         self._scored = 0
@@ -151,70 +136,64 @@ class FrechetStream:
         self._damping = 1.0
         self._largest = 0.0
         self._spectrum: Tensor | None = None
-        self._coarse = (math.nan, math.nan)
 
-    def extend(self, rows: Tensor) -> None:
-        """Add rows; they are not copied, so they must not change any more.
+    def summary(self, log: RowLog) -> WitnessSummary:
+        """Fit if a fit is due, score what is not scored, and return the moments of the scores.
 
         Args:
-            rows: feature rows in the original coordinates, ``(n, d)``.
+            log: the rows: the same log each time, as long as its epoch is the same.
         """
-        if rows.shape[0]:
-            self._batches.append(rows)
-            self._starts.append(self.count)
-            self.count += rows.shape[0]
-
-    def summary(self) -> WitnessSummary:
-        """Fit if a fit is due, score what is not scored, and return the moments of the scores."""
-        scores = self._scores_so_far()
-        with one_thread():
-            moments = ScoreMoments.of(torch.cat([self._frozen, scores]) if len(self._frozen) else scores)
+        scores = self._scores_so_far(log)
+        moments = ScoreMoments.of(torch.cat([self._frozen, scores]) if len(self._frozen) else scores)
         unit = self.basis.scale**2
         return WitnessSummary(
             ScoreMoments(moments.count, moments.mean * unit, moments.std * unit, moments.skewness),
             self._damping,
             self._largest * unit,
             None if self._spectrum is None else self._spectrum * unit**2,
-            *(distance * unit for distance in self._coarse),
         )
 
-    def scores(self) -> Tensor:
-        """Return the scores of the kept rows in units of the Frechet distance; fewer than rows, if some have none."""
-        return self._scores_so_far() * self.basis.scale**2
+    def scores(self, log: RowLog) -> Tensor:
+        """Return the scores of the kept rows in units of the Frechet distance; fewer than rows, if some have none.
 
-    def _scores_so_far(self) -> Tensor:
-        due = [count - self._before for count in refit_counts(self._before + self.count)]
-        if self._before:
-            # Settled rows alone are enough for a first fit; fits on fewer rows than those cannot be had any more.
-            due = [0, *(count for count in due if count > 0)]
-        if not due:
+        Args:
+            log: as in :meth:`summary`.
+        """
+        return self._scores_so_far(log) * self.basis.scale**2
+
+    def _scores_so_far(self, log: RowLog) -> Tensor:
+        counts = refit_counts(log.length)
+        # Settled rows alone are enough for a first fit; fits on fewer rows than those cannot be had any more.
+        if not counts and not log.gone:
             return self._scores[:0]
-        if len(self._scores) < self.count:
-            self._scores = _grown(self._scores, self._scored, self.count)
+        first = 0 if log.gone else counts[0]
+        if len(self._scores) < log.kept:
+            self._scores = _grown(self._scores, self._scored, log.kept)
         if self.fitting == "crossfit":
-            if due[-1] != self._fitted:
+            due = max(counts[-1] - log.gone, 0) if counts else 0
+            if due != self._fitted:
                 self._scored = 0
-                self._fit(due[-1])
-            self._score(self.count)
-            return self._scores[: self.count]
-        for count in due:
-            if count > self._fitted:
-                self._score(count)
-                self._fit(count)
-        self._score(self.count)
-        return self._scores[due[0] : self.count]
+                self._fit(log, due)
+            self._score(log, log.kept)
+            return self._scores[: log.kept]
+        for due in (first, *(count - log.gone for count in counts)):
+            if due > self._fitted:
+                self._score(log, due)
+                self._fit(log, due)
+        self._score(log, log.kept)
+        return self._scores[first : log.kept]
 
-    def _fit(self, count: int) -> None:
+    def _fit(self, log: RowLog, count: int) -> None:
         """Fit the witnesses on the settled rows and on the first ``count`` of the others, and score those anew."""
-        total = self._before + count
+        total = log.gone + count
         crossfit = self.fitting == "crossfit"
-        layout, grouped = self._grouped(0, count, num_folds(total) if crossfit else 1)
-        recent = slice(max(0, recent_rows(total).start - self._before), count)
+        layout, grouped = self._grouped(log, 0, count, num_folds(total) if crossfit else 1)
+        recent = slice(max(0, recent_rows(total).start - log.gone), count)
         with one_thread():
             sums = sum_folds(grouped, layout, self.basis.axes, block_size(total, self.basis.center.numel()))
             training = leave_one_out(sums) if crossfit else sums
-            if self._settled is not None:
-                training = self._with_settled(training, self._settled)
+            if log.folded is not None:
+                training = self._with_settled(training, log.folded)
             witness, damping, fit = fit_folds(
                 training,
                 self.basis.axes,
@@ -226,20 +205,19 @@ class FrechetStream:
             self._witness = FrechetWitness(*(part.to(grouped) for part in witness))._replace(constant=witness.constant)
             self._damping = float(damping.mean())
             self._largest = _largest_eigenvalue(training)
-            self._coarse = self._coarse_distances(sums)
             self._spectrum = fit.spectrum.mean(0)
             self._fitted = count
             if crossfit and count:
                 self._scores[:count] = score_rows(self._witness, grouped)[layout.fold, layout.slot]
                 self._scored = count
 
-    def _grouped(self, start: int, stop: int, folds: int) -> tuple[FoldLayout, Tensor]:
+    def _grouped(self, log: RowLog, start: int, stop: int, folds: int) -> tuple[FoldLayout, Tensor]:
         """Rotate the kept rows ``start`` to ``stop`` and put those of a fold together."""
         basis = self.basis
-        layout = FoldLayout.of(self._before + start, self._before + stop, folds, basis.center.device)
+        layout = FoldLayout.of(log.gone + start, log.gone + stop, folds, basis.center.device)
         grouped = layout.empty(width=basis.center.numel(), like=basis.projection).to(self._dtype)
         done = 0
-        for rows in self._blocks(start, stop):
+        for rows in log.blocks(start, stop, _MANY_ROWS):
             with one_thread() if rows.numel() * rows.shape[1] <= _SMALL_PRODUCT else nullcontext():
                 rotated = basis.rotate(rows)
             if rotated.dtype == torch.float64 != self._dtype:
@@ -249,32 +227,6 @@ class FrechetStream:
             grouped[layout.fold[done:until], layout.slot[done:until]] = rotated.to(self._dtype)
             done = until
         return layout, grouped
-
-    def _blocks(self, start: int, stop: int) -> Iterator[Tensor]:
-        """Yield the kept rows ``start`` to ``stop`` in blocks that are neither tiny nor huge."""
-        waiting: list[Tensor] = []
-        held = 0
-        if start >= stop:
-            return
-        for number in range(bisect_right(self._starts, start) - 1, bisect_right(self._starts, stop - 1)):
-            first = self._starts[number]
-            batch = self._batches[number][max(start - first, 0) : stop - first]
-            for piece in torch.split(batch, _MANY_ROWS):
-                if held and held + piece.shape[0] > _MANY_ROWS:
-                    yield torch.cat(waiting)
-                    waiting, held = [], 0
-                waiting.append(piece)
-                held += piece.shape[0]
-        if held:
-            yield waiting[0] if len(waiting) == 1 else torch.cat(waiting)
-
-    def _coarse_distances(self, sums: FrechetSums) -> tuple[float, float]:
-        """Return the coarse distances of all rows, the settled ones included."""
-        num, first, second = (part.sum(0) for part in sums[:3])
-        if self._settled_sums is not None:
-            num, first, second = (a + b for a, b in zip(self._settled_sums[:3], (num, first, second), strict=True))
-        found = coarse_distances(num, first, second, self.basis.axes)
-        return float(found.even), float(found.plain)
 
     def _with_settled(self, training: FrechetSums, settled: Moments) -> FrechetSums:
         """Add the settled rows to every fold's training rows."""
@@ -286,11 +238,11 @@ class FrechetStream:
         stretch = (both.num / training.num.clamp_min(1))[:, None]
         return both._replace(bins=training.bins * stretch, bins_squared=training.bins_squared * stretch)
 
-    def _score(self, stop: int) -> None:
+    def _score(self, log: RowLog, stop: int) -> None:
         """Score the rows up to ``stop`` that have no score yet, each with the witness of its fold."""
         start, witness = self._scored, self._witness
         if witness is not None and start < stop:
-            layout, grouped = self._grouped(start, stop, witness.constant.shape[0])
+            layout, grouped = self._grouped(log, start, stop, witness.constant.shape[0])
             with one_thread():
                 self._scores[start:stop] = score_rows(witness, grouped)[layout.fold, layout.slot]
         self._scored = max(start, stop)

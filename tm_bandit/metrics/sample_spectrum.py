@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 
 import torch
@@ -10,40 +10,31 @@ from scipy.linalg import blas
 from torch import Tensor
 
 from tm_bandit._device import as_float64, one_thread
+from tm_bandit.bounds.fd_bounds import CovarianceNorms
 from tm_bandit.errors import NotReadyError
-from tm_bandit.functional.fd_bounds import CovarianceNorms
 from tm_bandit.functional.frechet import centred_gram, largest_eigenvalue, sqrt_trace
 from tm_bandit.functional.moments import Moments, add_rows_, merge_moments, moments_from_rows
+from tm_bandit.metrics.row_log import RowLog
 from tm_bandit.reference import ReferenceStatistics
 
 #: How much larger a Gram buffer is made than it must be: little, because its memory grows with the square.
 _GROWTH = 1.125
 
 #: Rows that are converted to float64 at a time, so that no second copy of all rows ever exists.
-_BLOCK = 1024
+BLOCK = 1024
 
 #: Up to this many new rows a pull is too little work for more than one thread.
 _FEW_ROWS = 64
 
 
-def shifted_blocks(rows: Sequence[Tensor], center: Tensor) -> Iterator[Tensor]:
-    """Yield rows in float64, minus ``center``, in blocks of about a thousand.
+def shifted(blocks: Iterable[Tensor], center: Tensor) -> Iterator[Tensor]:
+    """Yield blocks of rows in float64, minus ``center``.
 
     Args:
-        rows: batches of shape ``(b, d)``.
+        blocks: of shape ``(b, d)``.
         center: shape ``(d,)``.
     """
-    waiting: list[Tensor] = []
-    count = 0
-    for batch in rows:
-        for piece in torch.split(batch, _BLOCK):
-            if waiting and count + piece.shape[0] > _BLOCK:
-                yield as_float64(torch.cat(waiting)) - center
-                waiting, count = [], 0
-            waiting.append(piece)
-            count += piece.shape[0]
-    if waiting:
-        yield as_float64(torch.cat(waiting)) - center
+    return (as_float64(block) - center for block in blocks)
 
 
 class GramPair:
@@ -61,35 +52,36 @@ class GramPair:
         self.center = center
         self.weight = weight
         self.size = 0
-        self._with_plain = plain
+        self.with_plain = plain
         self._buffer = center.new_empty((0, 0))
         self._diagonals = center.new_empty((2, 0))
 
-    def extend(self, old: Sequence[Tensor], new: Sequence[Tensor]) -> None:
-        """Add the rows ``new``; only their products with ``old`` and among themselves are computed.
+    def read(self, log: RowLog) -> None:
+        """Add the rows that are not in yet; only their products with the others and among themselves are computed.
 
         Args:
-            old: all rows that are in already, in order.
-            new: what follows.
+            log: the rows, of which none is gone.
         """
-        fresh = torch.cat(list(shifted_blocks(new, self.center)))
-        count, start = fresh.shape[0], self.size
-        stop = start + count
+        start, stop = self.size, log.kept
+        if start == stop:
+            return
+        fresh = torch.cat(list(shifted(log.blocks(start, stop, BLOCK), self.center)))
+        count = stop - start
         self._reserve(stop)
         weighted = _times_symmetric(fresh, self.weight)
-        left = torch.cat([weighted, fresh]) if self._with_plain else weighted
+        left = torch.cat([weighted, fresh]) if self.with_plain else weighted
         position = 0
-        for block in shifted_blocks(old, self.center):
+        for block in shifted(log.blocks(0, start, BLOCK), self.center):
             end = position + block.shape[0]
             products = left @ block.T
             self._buffer[start:stop, position:end] = products[:count]
-            if self._with_plain:
+            if self.with_plain:
                 self._buffer[position:end, start:stop] = products[count:].T
             position = end
         corner = left @ fresh.T
         square = corner[:count].tril()
         self._diagonals[0, start:stop] = square.diagonal()
-        if self._with_plain:
+        if self.with_plain:
             square += corner[count:].triu(1)
             self._diagonals[1, start:stop] = corner[count:].diagonal()
         self._buffer[start:stop, start:stop] = square
@@ -132,7 +124,7 @@ def _times_symmetric(rows: Tensor, matrix: Tensor) -> Tensor:
     return rows @ matrix
 
 
-def rotated_moments(reference: ReferenceStatistics, folded: Moments | None, rows: Sequence[Tensor]) -> Moments:
+def rotated_moments(reference: ReferenceStatistics, folded: Moments | None, shifted: Iterable[Tensor]) -> Moments:
     r"""Moments in eigen-coordinates of the reference, scaled by the root of its eigenvalues.
 
     The scatter has the nonzero eigenvalues of :math:`A \Sigma_r`.
@@ -140,16 +132,17 @@ def rotated_moments(reference: ReferenceStatistics, folded: Moments | None, rows
     Args:
         reference: statistics of the real data.
         folded: moments of rows that are no longer kept.
-        rows: batches that are kept, in order.
-
-    Raises:
-        NotReadyError: if there are neither moments nor rows.
+        shifted: blocks of the others in float64, minus the reference's mean; none is needed beside moments.
     """
-    found: Moments | None = None
+    found = None
     if folded is not None:
         half = _rotate(reference, folded.scatter)
         found = Moments(folded.count, _rotate(reference, folded.mean - reference.mean), _rotate(reference, half.T))
-    for block in shifted_blocks(rows, reference.mean):
+    return _add_rotated(reference, found, shifted)
+
+
+def _add_rotated(reference: ReferenceStatistics, found: Moments | None, shifted: Iterable[Tensor]) -> Moments:
+    for block in shifted:
         rotated = _rotate(reference, block)
         found = moments_from_rows(rotated) if found is None else add_rows_(found, rotated)
     if found is None:
@@ -170,26 +163,23 @@ class SampleSpectrum:
     :math:`\|A\|_2`. While there are no more rows than dimensions all of it comes from Gram matrices of size ``n``;
     afterwards from the scatter, rotated into the reference's eigenbasis.
 
-    It is a cache: :meth:`read` compares what it has seen with what there is, goes on from there, or starts anew.
+    It reads one log, which it does not hold, and outlives a fold of rows that it has read.
 
     Args:
         reference: statistics of the real data.
-        norms: whether :meth:`norms` will be asked for.
     """
 
-    def __init__(self, reference: ReferenceStatistics, norms: bool) -> None:
+    def __init__(self, reference: ReferenceStatistics) -> None:
         self.reference = reference
-        self._with_norms = norms
         self._forget()
 
     def _forget(self) -> None:
         self.count = 0
         self.trace = self.reference.mean.new_zeros(())
         self.mean = torch.zeros_like(self.reference.mean)
-        self._rows: list[Tensor] = []
-        self._folded: Moments | None = None
         self._gram: GramPair | None = None
         self._rotated: Moments | None = None
+        # Shifted rows that the rotated moments lack.
         self._waiting: list[Tensor] = []
         self._drop_results()
 
@@ -197,107 +187,95 @@ class SampleSpectrum:
         self._root_trace: Tensor | None = None
         self._norms: tuple[float, float] | None = None
 
-    def read(self, folded: Moments | None, rows: Sequence[Tensor]) -> None:
-        """Catch up with the metric's states.
+    def read(self, log: RowLog) -> None:
+        """Catch up with the log; to be called before anything is asked.
 
         Args:
-            folded: moments of rows that are no longer kept.
-            rows: batches that are kept, in order.
+            log: the rows.
         """
-        if not self._continues(folded, rows):
-            self._forget()
-            if folded is not None:
-                self._folded = folded
-                self._count_in(Moments(folded.count, folded.mean, folded.scatter.trace()))
-        new = list(rows[len(self._rows) :])
-        if not new:
+        if self.count == log.length:
             return
+        if log.folded is not None and self.count < log.gone:
+            self._forget()
+            self._count_in(Moments(log.gone, log.folded.mean, log.folded.scatter.trace()))
         self._drop_results()
-        with one_thread() if sum(batch.shape[0] for batch in new) <= _FEW_ROWS else nullcontext():
-            self._add(new)
+        with one_thread() if log.length - self.count <= _FEW_ROWS else nullcontext():
+            self._add(log)
 
-    def _add(self, new: list[Tensor]) -> None:
-        old = list(self._rows)
-        for block in shifted_blocks(new, self.reference.mean):
+    def _add(self, log: RowLog) -> None:
+        for block in shifted(log.blocks(self.count - log.gone, log.kept, BLOCK), self.reference.mean):
             mean = block.mean(dim=0)
             self._count_in(Moments(block.shape[0], mean + self.reference.mean, (block - mean).square().sum()))
-        self._rows.extend(new)
-        if self._uses_gram:
-            if self._gram is None:
-                self._gram = GramPair(self.reference.mean, self.reference.covariance, self._with_norms)
-            self._gram.extend(old, new)
-        elif self._rotated is not None:
-            self._waiting.extend(new)
-        else:
+            if self._rotated is not None:
+                self._waiting.append(block)
+        if log.gone or log.length > self.reference.num_features:
             self._gram = None
+        else:
+            self._gram = self._gram or GramPair(self.reference.mean, self.reference.covariance, plain=False)
+            self._gram.read(log)
 
-    def fold(self, before: Moments | None, rows: Sequence[Tensor], after: Moments) -> None:
-        """Hear that all rows now live on in moments alone.
+    def prepare_fold(self, log: RowLog) -> None:
+        """Hear that all rows will live on in moments alone: read them now, unless it is cheaper to start anew later.
 
         Args:
-            before: moments until now; their scatter matrix may have been overwritten.
-            rows: batches that were kept until now, those that were never read included.
-            after: moments of everything.
+            log: the rows, before the fold.
         """
-        late = sum(batch.shape[0] for batch in self._waiting) > self.reference.num_features
-        if self._rotated is None or late or not self._continues(before, rows):
+        late = sum(block.shape[0] for block in self._waiting) > self.reference.num_features
+        if self._rotated is None or late or self.count < log.gone:
             self._forget()
-            return
-        self.read(before, rows)
-        self._rows, self._folded = [], after
+        else:
+            self.read(log)
 
     @property
     def mean_gap_squared(self) -> Tensor:
         """Squared distance between the rows' mean and the reference's."""
         return (self.mean - self.reference.mean).square().sum()
 
-    @property
-    def root_trace(self) -> Tensor:
-        """Trace of the square root of scatter times reference covariance."""
+    def root_trace(self, log: RowLog) -> Tensor:
+        """Return the trace of the square root of scatter times reference covariance.
+
+        Args:
+            log: the rows.
+        """
         if self._root_trace is None:
             if self._gram is not None:
                 with one_thread():
                     self._root_trace = sqrt_trace(self._gram.weighted, zero_directions=1)
             else:
-                self._root_trace = sqrt_trace(self._rotated_scatter())
+                self._root_trace = sqrt_trace(self._rotated_scatter(log))
         return self._root_trace
 
-    def norms(self, divisor: int) -> CovarianceNorms:
+    def norms(self, log: RowLog, divisor: int) -> CovarianceNorms:
         """Return the norms of the covariance with a given divisor.
 
         Args:
+            log: the rows.
             divisor: ``n`` or ``n - 1``.
         """
         if self._norms is None:
             # The nonzero eigenvalues of a scatter matrix and of the Gram matrix of the centred rows are the same.
-            gram = self._gram if self._with_norms else None
-            with one_thread() if gram is not None else nullcontext():
-                matrix = gram.plain if gram is not None else self.scatter()
+            with one_thread() if self._gram is not None else nullcontext():
+                matrix = self._plain_gram(log) if self._gram is not None else self.scatter(log)
                 self._norms = float(torch.linalg.matrix_norm(matrix)), max(largest_eigenvalue(matrix), 0.0)
         frobenius, spectral = self._norms
         return CovarianceNorms(float(self.trace) / divisor, frobenius / divisor, spectral / divisor)
 
-    def scatter(self) -> Tensor:
-        """Return the full scatter matrix, shape ``(d, d)``."""
-        parts = [moments_from_rows(torch.cat(self._rows))] if self._rows else []
-        if self._folded is not None:
-            return merge_moments(self._folded, *parts).scatter
-        return parts[0].scatter
+    def scatter(self, log: RowLog) -> Tensor:
+        """Return the full scatter matrix, shape ``(d, d)``.
 
-    @property
-    def _uses_gram(self) -> bool:
-        return self._folded is None and self.count <= self.reference.num_features
+        Args:
+            log: the rows.
+        """
+        parts = [] if log.folded is None else [log.folded]
+        parts += [moments_from_rows(rows) for rows in log.blocks(0, log.kept, max(log.kept, 1))]
+        return merge_moments(*parts).scatter
 
-    def _continues(self, folded: Moments | None, rows: Sequence[Tensor]) -> bool:
-        """Whether the states begin with exactly what was read; in-place folds change the count."""
-        if (folded is None) != (self._folded is None):
-            return False
-        if folded is not None and self._folded is not None:
-            same = folded.scatter.data_ptr() == self._folded.scatter.data_ptr() and folded.count == self._folded.count
-            if not same:
-                return False
-        known = rows[: len(self._rows)]
-        return len(known) == len(self._rows) and all(a is b for a, b in zip(self._rows, known, strict=True))
+    def _plain_gram(self, log: RowLog) -> Tensor:
+        if self._gram is None or not self._gram.with_plain:
+            # From the first time that norms are asked for, the plain products are made along with the weighted ones.
+            self._gram = GramPair(self.reference.mean, self.reference.covariance, plain=True)
+            self._gram.read(log)
+        return self._gram.plain
 
     def _count_in(self, part: Moments) -> None:
         """Merge count, mean and trace (the scatter field of ``part`` holds just its trace)."""
@@ -307,11 +285,11 @@ class SampleSpectrum:
         self.mean = self.mean + delta * (part.count / count)
         self.count = count
 
-    def _rotated_scatter(self) -> Tensor:
+    def _rotated_scatter(self, log: RowLog) -> Tensor:
         if self._rotated is None:
-            self._rotated = rotated_moments(self.reference, self._folded, self._rows)
+            rows = shifted(log.blocks(0, log.kept, BLOCK), self.reference.mean)
+            self._rotated = rotated_moments(self.reference, log.folded, rows)
         else:
-            for block in shifted_blocks(self._waiting, self.reference.mean):
-                self._rotated = add_rows_(self._rotated, _rotate(self.reference, block))
+            self._rotated = _add_rotated(self.reference, self._rotated, self._waiting)
         self._waiting = []
         return self._rotated.scatter

@@ -11,13 +11,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from tm_bandit.bounds.bound import Bound, Guarantee, NoBound
 from tm_bandit.errors import InputError, NotReadyError
 from tm_bandit.functional.inception_score import ClassSums, entropy, sample_variance
 
+#: Where -z log z is largest.
 _MOST_ENTROPIC = math.exp(-1.0)
 
 
@@ -101,11 +105,29 @@ def is_bound_naive(sums: ClassSums, delta: float) -> Tensor:
     return _optimistic(sums, math.log(4.0 * sums.num_classes / delta), torch.ones_like(sums.prob), cap)
 
 
-#: The optimistic values that need no more than :class:`ClassSums`.
-IS_BOUNDS: dict[str, Callable[[ClassSums, float], Tensor]] = {
-    "paper": is_bound_paper,
-    "authors": is_bound_authors,
-    "naive": is_bound_naive,
+@dataclass(frozen=True)
+class InceptionFormula(Bound):
+    """A one-sided bound that needs no more than class sums.
+
+    Args:
+        formula: upper bound of the logarithm of the score, from class sums and a failure probability.
+        guarantee: what the theorem promises, if there is one.
+    """
+
+    formula: Callable[[ClassSums, float], Tensor]
+    guarantee: Guarantee = "none"
+
+    def ends(self, view: Any) -> tuple[float, float]:
+        """Return minus the upper bound, and infinity."""
+        return -float(self.formula(view.sums, view.level)), math.inf
+
+
+#: The bounds of the Inception Score that are reproduced.
+IS_BOUNDS: dict[str, Bound] = {
+    "paper": InceptionFormula(is_bound_paper, "finite"),
+    "authors": InceptionFormula(is_bound_authors),
+    "naive": InceptionFormula(is_bound_naive),
+    "none": NoBound(min_samples=1),
 }
 
 

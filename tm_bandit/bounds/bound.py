@@ -1,0 +1,66 @@
+"""What every bound answers, whoever invented it."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any, Literal
+
+#: What an interval promises: to hold at all looks together, at one sample count (or as many as `horizon` says), or
+#: nothing.
+Guarantee = Literal["anytime", "finite", "none"]
+
+
+class Bound(ABC):
+    """Turns a view of the samples into losses; it holds no samples itself, so all metrics share one object.
+
+    A view belongs to a kind of metric: ``RowView`` to the Frechet distance, ``SumView`` to the Inception Score. It
+    computes what it is asked for, when it is asked, so a bound should ask for no more than it needs.
+    """
+
+    guarantee: Guarantee = "none"
+    #: Whether :meth:`centre` has a standard error that says something.
+    standard_errors: bool = False
+    #: Whether it scores single rows, which then have to be kept.
+    keeps_rows: bool = False
+    #: The fewest samples with which it says anything.
+    min_samples: int = 2
+
+    @abstractmethod
+    def ends(self, view: Any) -> tuple[float, float]:
+        """Return the losses that the truth is hardly below and hardly above; infinite if the bound has no such side."""
+
+    def optimistic(self, view: Any) -> float:
+        """Return the loss by which a bandit chooses: the optimistic end."""
+        return self.ends(view)[0]
+
+    def pessimistic(self, view: Any) -> float:
+        """Return the pessimistic end."""
+        return self.ends(view)[1]
+
+    def centre(self, view: Any) -> tuple[float, float]:
+        """Return what the optimistic loss is an offset from, and its standard error; 0 if that is not known."""
+        return view.estimate(), 0.0
+
+    def burn_in_met(self, view: Any) -> bool:
+        """Whether the samples are as many as the guarantee asks for; asked from ``min_samples`` on."""
+        return True
+
+
+class NoBound(Bound):
+    """No bound: the optimistic loss is the plain one, and nothing is known about where the truth is.
+
+    Args:
+        min_samples: the fewest samples of which there is an estimate.
+    """
+
+    def __init__(self, min_samples: int) -> None:
+        self.min_samples = min_samples
+
+    def ends(self, view: Any) -> tuple[float, float]:
+        """Return the whole line."""
+        return -math.inf, math.inf
+
+    def optimistic(self, view: Any) -> float:
+        """Return the plain loss, which makes a bandit greedy."""
+        return self.centre(view)[0]
