@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tm_bandit.comparison import Comparison
 from tm_bandit.errors import InputError
-from tm_bandit.policies.base import ArmStats, central
 from tm_bandit.selection.verdict import FEWEST
 
 #: Names end up in logger keys, and MLflow allows no more than these characters in one.
@@ -101,7 +101,7 @@ def newcomer_burn_in(least: int, budget: int, newcomers: int) -> int:
     return max(least, min(FEWEST, budget // (2 * newcomers)))
 
 
-def losers(stats: Iterable[ArmStats], best: ArmStats) -> list[str]:
+def losers(names: Iterable[str], best: str, compare: Callable[[str, str], Comparison]) -> list[str]:
     """Return the names of the other arms, the most certain loser first.
 
     Certainty is the distance from the best arm in standard errors of that distance. Where a metric has no standard
@@ -109,30 +109,22 @@ def losers(stats: Iterable[ArmStats], best: ArmStats) -> list[str]:
     comes last.
 
     Args:
-        stats: the numbers of the active arms.
-        best: those of the best one.
+        names: the active arms.
+        best: the best one.
+        compare: compares two of them.
 
     Example:
-        >>> best = ArmStats("a", 9, 90, debiased=1.0, debiased_stderr=0.1)
-        >>> far = ArmStats("b", 2, 20, debiased=3.0, debiased_stderr=1.0)
-        >>> sure = ArmStats("c", 9, 90, debiased=2.0, debiased_stderr=0.1)
-        >>> losers([best, far, sure], best)
-        ['c', 'b']
+        >>> known = {"far": Comparison(20, 2.0, 1.0, 0.0, -2.0, 6.0), "sure": Comparison(90, 1.0, 0.1, 0.0, 0.6, 1.4)}
+        >>> losers(["a", "far", "sure"], "a", lambda name, best: known[name])
+        ['sure', 'far']
     """
 
-    def certainty(arm: ArmStats) -> float:
-        gap = central(arm) - central(best)
-        error = math.hypot(_stderr(arm), _stderr(best))
-        return gap / error if 0.0 < error < math.inf and not math.isnan(gap) else -math.inf
+    def certainty(name: str) -> float:
+        found = compare(name, best)
+        error = found.stderr if found.stderr > 0.0 else math.sqrt(2.0 / max(found.n, 1))
+        return found.difference / error if error < math.inf and not math.isnan(found.difference) else -math.inf
 
-    rivals = [arm for arm in stats if arm.name != best.name]
-    return [arm.name for arm in sorted(rivals, key=certainty, reverse=True)]
-
-
-def _stderr(arm: ArmStats) -> float:
-    if arm.debiased_stderr > 0.0:
-        return arm.debiased_stderr
-    return 1.0 / math.sqrt(max(arm.num_samples, 1))
+    return sorted((name for name in names if name != best), key=certainty, reverse=True)
 
 
 def surplus(arms: Iterable[Arm], losers: Iterable[str], keep: str | None, max_arms: int) -> list[Arm]:

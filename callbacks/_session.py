@@ -88,8 +88,6 @@ class Session:
         """Return what draws rows the way the callback says."""
         return RowSampler(settings.sampler, settings.metric, settings.variants, settings.chunk_size)
 
-    # ---- the start of a training ------------------------------------------------------------------------------
-
     def open(self, point: ResumePoint | None) -> Summary | None:
         """Prepare everything and refuse what would fail later; return what a resumed training already knows.
 
@@ -199,8 +197,6 @@ class Session:
             self._write_result(summary)  # the process may have been killed before it could
         return summary
 
-    # ---- the reference ----------------------------------------------------------------------------------------
-
     def collect(self, batch: Any) -> None:
         """Take the real images of a validation batch in, while the metric has no reference."""
         if self._collector is not None:
@@ -230,8 +226,6 @@ class Session:
         if self._borrower is not None:
             self._borrower.use_reference(None)
 
-    # ---- one validation ---------------------------------------------------------------------------------------
-
     def evaluate(self) -> Summary:
         """Admit the current weights, spend the budget, and return what is known then."""
         step = self.trainer.global_step
@@ -249,7 +243,6 @@ class Session:
 
     @contextmanager
     def _borrowing(self) -> Iterator[BorrowedModule[LightningModule]]:
-        """Lend the module, and know that it is lent."""
         with preserved_rng(), torch.inference_mode(False), torch.no_grad(), BorrowedModule(self.module) as borrowed:
             self._borrowed = borrowed
             try:
@@ -348,7 +341,7 @@ class Session:
         rank_zero_info(_report.line(result, self.settings.key, step, values, outcome.samples))
         lost: tuple[str, ...] = ()
         if result.best is not None and not failed:
-            order = losers([selector.stats(name) for name in active], selector.stats(result.best))
+            order = losers(active, result.best, selector.compare)
             dropped = surplus(active.values(), order, result.best, self.settings.max_arms)
             for arm in dropped:
                 del active[arm.name]

@@ -18,6 +18,7 @@ from torch import Tensor
 from torchmetrics import Metric
 from typing_extensions import override
 
+from tm_bandit._arguments import check_count
 from tm_bandit.callbacks._arms import check_variants, newcomer_burn_in
 from tm_bandit.callbacks._distributed import default_chunk_size, refuse_sharded
 from tm_bandit.callbacks._report import RESULT, Summary, log_scalars, passed_over
@@ -125,10 +126,8 @@ class BanditCheckpoint(Checkpoint):
                 f"Expected metric to be an OptimisticFID or OptimisticIS, but got {type(metric).__name__}; "
                 "these are the metrics that have bounds."
             )
-        counts = {"batch_size": batch_size, "budget": budget, "max_arms": max_arms, "every_n_epochs": every_n_epochs}
-        for name, value in {**counts, "chunk_size": 1 if chunk_size is None else chunk_size}.items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"Expected {name} to be an integer >= 1, but got {value!r}; choose another value.")
+        budget, batch_size = check_count("budget", budget, 1), check_count("batch_size", batch_size, 1)
+        chunk_size = None if chunk_size is None else check_count("chunk_size", chunk_size, 1)
         if budget < batch_size:
             raise InputError(
                 f"Expected a budget of at least one pull of {batch_size} samples, but got {budget}; raise it."
@@ -147,9 +146,9 @@ class BanditCheckpoint(Checkpoint):
         self.policy = policy
         self.variants = check_variants(variants)
         self.averaged = averaged
-        self.max_arms = max_arms
-        self.min_step = min_step
-        self.every_n_epochs = every_n_epochs
+        self.max_arms = check_count("max_arms", max_arms, 1)
+        self.min_step = check_count("min_step", min_step)
+        self.every_n_epochs = check_count("every_n_epochs", every_n_epochs, 1)
         self.stop = stop
         self.seed = seed
         self.key = key

@@ -29,7 +29,7 @@ def refused(tmp_path, callback, match, module=None, data=None, **kwargs):
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"budget": 0}, "budget to be an integer >= 1, but got 0"),
+        ({"budget": 0}, "`budget` to be an integer of at least 1, but got 0"),
         ({"budget": 5, "batch_size": 10}, "at least one pull"),
         ({"batch_size": 0}, "batch_size"),
         ({"chunk_size": 0}, "chunk_size"),

@@ -16,8 +16,8 @@ def compare(first: ArmStats, second: ArmStats, *, num_arms: int = 2, delta: floa
 
     The difference is that of the least biased losses. The interval is a heuristic: it holds the differences of both the
     witness means and the plug-in estimates, which err on opposite sides, each with as many standard errors as
-    :func:`~tm_bandit.comparison.anytime_margin` says. At unequal counts their biases do not cancel, so the interval says
-    nothing there.
+    :func:`~tm_bandit.comparison.anytime_margin` says. At unequal counts their biases do not cancel, and the interval is
+    infinite.
 
     Args:
         first: one arm's numbers.

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tm_bandit._arguments import check_count, check_number
 from tm_bandit._interrupt import uninterrupted
+from tm_bandit.comparison import Comparison
 from tm_bandit.errors import ArmError, InputError, brief
 from tm_bandit.execution.local import Sampler
 from tm_bandit.execution.loop import run_to_the_end
@@ -185,6 +186,10 @@ class ModelSelector:
     def stats(self, arm: str) -> ArmStats:
         """Return the numbers of one arm as the policy sees them."""
         return self._arms.known(arm).stats
+
+    def compare(self, a: str, b: str) -> Comparison:
+        """Return how much larger the loss of arm ``a`` is than that of ``b``, at equal sample counts if possible."""
+        return self._arms.board([self._arms.known(a), self._arms.known(b)], self.spent, self.delta).compare(a, b)
 
     def draws(self, arm: str) -> int:
         """Return the index of an arm's next draw: how many batches were drawn, unless one was given back."""
@@ -461,8 +466,6 @@ class ModelSelector:
                 policy with a plan), or broken; nothing has changed then.
         """
         load_state(self, state)
-
-    # ---- private ----------------------------------------------------------------------------------------------
 
     def _reserve(self, arm: Arm) -> Pull:
         draw = arm.next_draw
