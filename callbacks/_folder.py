@@ -9,9 +9,14 @@ import secrets
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import torch
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 from tm_bandit.errors import InputError
 
@@ -41,6 +46,35 @@ class RunFolder:
     def __init__(self, root: Path, run: str) -> None:
         self.root = root
         self.run = run
+        self._lock: IO[str] | None = None
+
+    def lock(self) -> None:
+        """Keep other processes from training in this folder until :meth:`unlock`, or until this process ends.
+
+        Raises:
+            InputError: if another process does so already.
+        """
+        if self._lock is not None or fcntl is None:
+            return
+        file = (self.root / OWNER).open("r+", encoding="utf-8")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise InputError(
+                f"Expected a folder that no other process trains in, but {self.root} is in use; wait for its end, or "
+                "give another dirpath=."
+            ) from None
+        except OSError:  # a file system without locks
+            file.close()
+            return
+        self._lock = file
+
+    def unlock(self) -> None:
+        """Let others train in this folder."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def path(self, name: str) -> Path:
         """Return the path of a file of the run.

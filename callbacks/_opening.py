@@ -35,6 +35,7 @@ def open_folder(
     run = ranks.tell(secrets.token_hex(8)) if point is None else point.state["run"]
     error: Exception | None = None
     root, found = _wanted_folder(settings, trainer, ranks), None
+    folder: RunFolder | None = None
     if ranks.is_zero and not is_dev_run(trainer):
         try:
             if point is not None:
@@ -43,6 +44,8 @@ def open_folder(
                 trusted = point.in_place or (settings.dirpath is None and Path(hint).is_relative_to(home(trainer)))
                 found = find(root, run, hint, point.path, trusted)
             wanted, root = root, claim(found or root, run)
+            folder = RunFolder(root, run)
+            folder.lock()
             if found is None and root != wanted:
                 rank_zero_info(f"{settings.key}: {wanted} belongs to another run; this one writes to {root}.")
         except Exception as reason:  # the other ranks must hear of it
@@ -55,7 +58,7 @@ def open_folder(
             "beside the checkpoint, so they are left alone and the selection starts anew. To go on with them, give "
             "dirpath= their folder."
         )
-    return RunFolder(root, run), found is not None
+    return folder or RunFolder(root, run), found is not None
 
 
 def _wanted_folder(settings: BanditCheckpoint, trainer: Trainer, ranks: Ranks) -> Path:

@@ -117,6 +117,7 @@ class Session:
             if self._collector is None:
                 self._start_selector()
         except BaseException:
+            folder.unlock()
             if self.store.active and self.ranks.is_zero and point is None:
                 disown(folder.root, folder.run)
             raise
@@ -223,6 +224,7 @@ class Session:
 
     def close(self) -> None:
         """Take back what was lent to the user's metric, before another training begins."""
+        self.release()
         if self._borrower is not None:
             self._borrower.use_reference(None)
 
@@ -457,8 +459,7 @@ class Session:
         """Draw the plot for the folder and the loggers; on rank 0."""
         result = None if self._summary is None else self._summary.result
         if self.ranks.is_zero and result is not None and self.store.active:
-            folder = self.store.folder
-            _report.publish(self.trainer, self.settings.key, result, folder, self._say, plot=True)
+            _report.publish(self.trainer, self.settings.key, result, self.store.folder, self._say, plot=True)
 
     def finish(self) -> None:
         """Delete what was dropped: the training has ended, and all checkpoints are on disk."""
@@ -470,6 +471,11 @@ class Session:
                 for part in self.store.folder.parts():
                     self.store.folder.delete(part)
             self._let_go(alone=True)
+        self.release()
+
+    def release(self) -> None:
+        """Let other processes train in the folder of the run."""
+        self.store.folder.unlock()
 
     def note_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Remember that Lightning is writing a checkpoint, and what it knows.

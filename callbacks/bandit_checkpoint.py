@@ -280,9 +280,13 @@ class BanditCheckpoint(Checkpoint):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         point, self._point = self._point, None
         if self._session is None or point is not None:
+            if self._session is not None:
+                self._session.release()
             session = Session(self, trainer, pl_module)
             self._adopt(session.open(point))
             self._session = session
+        elif self._session.store.active and trainer.is_global_zero:
+            self._session.store.folder.lock()
         self._running = True
 
     @override
@@ -330,6 +334,8 @@ class BanditCheckpoint(Checkpoint):
     @override
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._running = False
+        if self._session is not None:
+            self._session.release()
 
     @override
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:

@@ -110,3 +110,16 @@ def test_only_our_own_temporary_files_are_swept(tmp_path):
         (tmp_path / name).write_text("")
     RunFolder(tmp_path, "r").sweep()
     assert set(os.listdir(tmp_path)) == set(theirs)
+
+
+def test_a_folder_is_trained_in_by_one_process(tmp_path):
+    root = claim(tmp_path / "a", "one")
+    first, second = RunFolder(root, "one"), RunFolder(root, "one")
+    first.lock()
+    first.lock()
+    with pytest.raises(InputError, match="is in use; wait for its end, or give another dirpath="):
+        second.lock()
+    first.unlock()
+    second.lock()
+    second.unlock()
+    assert os.listdir(root) == ["run.json"]
