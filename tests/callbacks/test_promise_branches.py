@@ -116,3 +116,20 @@ def test_files_go_only_when_lightnings_checkpoint_is_there(tmp_path):
     assert {path.stem for path in (tmp_path / "arms").glob("*.ckpt")} == {"step32", "step40"}
     assert callback.best_arm == "step40"
     assert not list((tmp_path / "arms").glob(".*"))
+
+
+def test_a_checkpoint_newer_than_the_statistics(tmp_path):
+    race(tmp_path, Drifting, max_epochs=2, bandit={"max_arms": 4})
+    kept = {path.name: path.read_bytes() for path in (tmp_path / "arms").glob("stats-*.pt")}
+    race(tmp_path, Drifting, max_epochs=3, ckpt_path=tmp_path / "last" / "last.ckpt", bandit={"max_arms": 4})
+    for path in (tmp_path / "arms").glob("stats-*.pt"):
+        path.unlink()
+    for name, content in kept.items():
+        (tmp_path / "arms" / name).write_bytes(content)
+    with pytest.warns(UserWarning, match="do not belong to the weights of step24 in this checkpoint"):
+        callback, _ = race(
+            tmp_path, Drifting, max_epochs=4, ckpt_path=tmp_path / "last" / "last.ckpt", bandit={"max_arms": 4}
+        )
+    assert set(callback.result.num_samples) == {"step8", "step16", "step24", "step32"}
+    assert callback.best_arm == "step8"
+    assert Path(callback.best_model_path).exists()
