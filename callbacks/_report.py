@@ -221,17 +221,17 @@ class HistoryText:
 
 
 @contextmanager
-def never_fatal(say: Callable[[str], None], what: str) -> Iterator[None]:
+def never_fatal(say: Callable[[str, str], None], what: str) -> Iterator[None]:
     """Let a training go on when something that only reports fails.
 
     Args:
-        say: tells the user, once.
+        say: tells the user, once for each ``what``.
         what: what has failed, as the beginning of a sentence.
     """
     try:
         yield
     except Exception as error:  # any: loggers raise what they like
-        say(f"{what} ({brief(error)}); training goes on.")
+        say(f"{what} ({brief(error)}); training goes on.", what)
 
 
 def write_result(folder: RunFolder, result: SelectionResult, history: str) -> None:
@@ -255,7 +255,7 @@ def publish(
     prefix: str,
     result: SelectionResult,
     folder: RunFolder | None,
-    say: Callable[[str], None],
+    say: Callable[[str, str], None],
     *,
     plot: bool,
 ) -> None:
