@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,9 @@ from tm_bandit.callbacks._arms import Arm
 from tm_bandit.callbacks._resume import STATE_VERSION, Resumed, ResumePoint
 from tm_bandit.callbacks._sidecar import sidecar_name, validation_id
 from tm_bandit.callbacks._store import ArmStore
+
+#: An arm that fails in so many validations in a row, while others do not, is out: one error may pass, two do not.
+STRIKES = 2
 
 
 @dataclass
@@ -51,6 +54,24 @@ class Books:
         """Add a new arm."""
         self.arms[arm.name] = arm
         self.known.append(arm.name)
+
+    def strike(self, arms: Iterable[str], failed: Container[str], known: Container[str]) -> list[str]:
+        """Count who failed in a validation in which others did not, and return who is out for that.
+
+        Args:
+            arms: the arms that took part.
+            failed: those that failed.
+            known: those of which something is known. That does not become wrong because an arm cannot be sampled: it
+                may still be the best, so these are never out.
+        """
+        out = []
+        for name in arms:
+            count = self.failures.pop(name, 0) + 1
+            if name in failed and (count < STRIKES or name in known):
+                self.failures[name] = count
+            elif name in failed:
+                out.append(name)
+        return out
 
     def turn_page(self, step: int) -> None:
         """Note that the validation of a step has ended."""

@@ -35,6 +35,21 @@ _NAME = re.compile(r"\.?[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _TEMPORARY = re.compile(r"\.(stats|selection|reference|run)[A-Za-z0-9-]*\.[0-9a-f]{8}\.tmp(\.pt|\.json|\.npz|\.png)")
 
 
+#: Files that this process has locked.
+_locked: set[IO[str]] = set()
+
+
+def _leave_locks_to_the_parent() -> None:
+    # A worker of a data loader may outlive the process that it was forked from, and the lock with it.
+    for file in _locked:
+        file.close()
+    _locked.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_locks_to_the_parent)
+
+
 class RunFolder:
     """Turns names into paths inside the folder of one run.
 
@@ -69,10 +84,12 @@ class RunFolder:
             file.close()
             return
         self._lock = file
+        _locked.add(file)
 
     def unlock(self) -> None:
         """Let others train in this folder."""
         if self._lock is not None:
+            _locked.discard(self._lock)
             self._lock.close()
             self._lock = None
 

@@ -109,6 +109,9 @@ def is_validation_next(trainer: Trainer, done: int) -> bool:
     if not trainer.training or not trainer.enable_validation or done == trainer.global_step:
         return False
     try:
+        batches = loop.epoch_loop.batch_progress.current
+        if batches.processed != batches.ready:  # type: ignore[attr-defined]  # an exception in the middle of a batch
+            return False
         return bool(loop.epoch_loop._should_check_val_fx(loop._data_fetcher))  # type: ignore[arg-type]
     except Exception:  # another version of Lightning, or no training under way
         return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,8 @@ from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from tm_bandit._weights_file import content_tag
 from tm_bandit.callbacks import _report
 from tm_bandit.callbacks._arms import Arm, losers, surplus
-from tm_bandit.callbacks._books import Books
+from tm_bandit.callbacks._books import STRIKES, Books
+from tm_bandit.callbacks._checkpoint import is_on_disk
 from tm_bandit.callbacks._distributed import Ranks, check_shared
 from tm_bandit.callbacks._folder import disown
 from tm_bandit.callbacks._opening import is_dev_run, is_validation_next, open_folder, warn_of_idle_ranks
@@ -29,7 +30,7 @@ from tm_bandit.callbacks._report import HistoryText, Summary
 from tm_bandit.callbacks._resume import ResumePoint, checked, take_up
 from tm_bandit.callbacks._sampling import RowSampler
 from tm_bandit.callbacks._sidecar import write_sidecar
-from tm_bandit.callbacks._store import ArmStore, is_on_disk
+from tm_bandit.callbacks._store import ArmStore
 from tm_bandit.callbacks._weights import BorrowedModule, Weights, averaged_weights, persistent_tensors
 from tm_bandit.errors import InputError
 from tm_bandit.execution.rng import preserved_rng
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
 
     from tm_bandit.callbacks.bandit_checkpoint import BanditCheckpoint
-
-#: An arm that fails in so many validations in a row, while others do not, is out: one error may pass, two do not.
-_STRIKES = 2
 
 #: What version 0.1 left in the folder, which nobody needs once a checkpoint of this version is on disk.
 _LEFT_BY_01 = ("stats.pt", "stats.previous.pt", "files.json")
@@ -104,7 +102,8 @@ class Session:
         folder, found = open_folder(self.settings, self.trainer, self.ranks, point)
         if found:
             self._resumed = point
-            self._live_tag = content_tag(persistent_tensors(self.module)) if self.ranks.is_zero else ""
+            with suppress(Exception):  # tensors of a kind that has no bytes
+                self._live_tag = content_tag(persistent_tensors(self.module)) if self.ranks.is_zero else ""
         self.store = ArmStore(folder, self.settings.store, active=not is_dev_run(self.trainer))
         try:
             if self.store.active:
@@ -138,7 +137,9 @@ class Session:
 
     def _find_reference(self, state: dict[str, Any]) -> None:
         """Take back the reference that was collected before the interruption, if it is still what it was."""
-        if not state["reference"] or not lacks_reference(self.settings.metric):
+        # Before the first validation has ended, no checkpoint knows of a reference that is already there.
+        expected = state["reference"] or ("unknown" if not state["number"] and self.store.folder.has(REFERENCE) else "")
+        if not self.ranks.tell(expected) or not lacks_reference(self.settings.metric):
             return
         found: ReferenceStatistics | None = None
         path = self.store.folder.root / REFERENCE
@@ -147,7 +148,7 @@ class Session:
                 found = ReferenceStatistics.load(path)
             except InputError:
                 found = None
-            if found is not None and state["reference"] not in ("unknown", reference_tag(found)):
+            if found is not None and expected not in ("unknown", reference_tag(found)):
                 found = None
         found = self.ranks.tell(found)
         if found is None:
@@ -261,7 +262,8 @@ class Session:
         for weights in self.store.missing({arm.weights for arm in self.books.arms.values()}, self.ranks):
             for arm in [arm for arm in self.books.arms.values() if arm.weights == weights]:
                 del self.books.arms[arm.name]
-                self._retire(arm.name, f"its weights {self.store.files.get(weights, weights)} are gone")
+                file = self.store.files.get(weights, weights)
+                self._retire(arm.name, f"its weights {file} are gone, or the file holds others")
             self.store.forget(weights)
 
     def _admit(self, step: int, borrowed: BorrowedModule[LightningModule]) -> dict[str, str]:
@@ -316,17 +318,13 @@ class Session:
                 kind="no arm",
             )
             return
-        for name in self._selector.arms:
-            if name not in reasons:
-                self.books.failures.pop(name, None)
-                continue
-            self.books.failures[name] = self.books.failures.get(name, 0) + 1
-            # What is known of an arm does not become wrong because it cannot be sampled: it may still be the best.
-            if self.books.failures[name] < _STRIKES or self._selector.stats(name).num_samples >= self._selector.burn_in:
-                self._say(f"the arm {name} is left out of this validation: {reasons[name]}")
-            else:
-                del self.books.failures[name]
-                self._retire(name, f"it failed in {_STRIKES} validations in a row: {reasons[name]}")
+        known = {
+            name for name in self._selector.arms if self._selector.stats(name).num_samples >= self._selector.burn_in
+        }
+        for name in self.books.strike(self._selector.arms, reasons, known):
+            self._retire(name, f"it failed in {STRIKES} validations in a row: {reasons[name]}")
+        for name in self.books.failures.keys() & reasons.keys():
+            self._say(f"the arm {name} is left out of this validation: {reasons[name]}")
 
     def _conclude(self, step: int, outcome: Outcome) -> Summary:
         """Say what is known, then drop the surplus of arms; on rank 0."""
@@ -334,7 +332,8 @@ class Session:
         assert selector is not None
         # All numbers are derived from the samples anew, as after an interruption: a resumed training shall equal
         # one that was not interrupted, and sums that went on for long differ in their last bits.
-        selector.load_state_dict(selector.state_dict())
+        with _report.never_fatal(self._say, "the numbers could not be derived anew"):
+            selector.load_state_dict(selector.state_dict())
         failed = bool(outcome.reasons) and set(selector.arms) <= set(outcome.reasons)
         self._count_failures(outcome)
         active = {name: arm for name, arm in self.books.arms.items() if name in selector.arms}
@@ -342,7 +341,10 @@ class Session:
         values = _report.scalars(result, active, step, set(outcome.failed))
         rank_zero_info(_report.line(result, self.settings.key, step, values, outcome.samples))
         lost: tuple[str, ...] = ()
-        if result.best is not None and not failed:
+        best = self.books.arms.get(result.best or "")
+        # As long as the best arm could not be written, those that were written are all there is after an interruption.
+        safe = best is not None and (self.store.kind == "memory" or self.store.has_file(best.weights))
+        if result.best is not None and not failed and (safe or not self.store.active):
             order = losers(active, result.best, selector.compare)
             dropped = surplus(active.values(), order, result.best, self.settings.max_arms)
             for arm in dropped:
@@ -448,10 +450,14 @@ class Session:
 
     def last_chance(self) -> Summary | None:
         """Write once more what could not be written before; return what is known then, if anything was."""
-        if not self.store.active or self.store.kind == "memory" or not (self.store.unwritten() or self.store.unnamed()):
+        best = self.books.arms.get("" if self._summary is None else self._summary.best_arm)
+        names = self.store.unwritten()
+        if self.store.kind == "memory":
+            names = [name for name in names if best is not None and name == best.weights]
+        if not self.store.active or not (names or self.store.unnamed()):
             return None
         with self._borrowing() as borrowed:
-            for name in self.store.unwritten():
+            for name in names:
                 self.store.write(name, self.trainer, borrowed, self.ranks)
         return None if self._summary is None else self._commit(self._summary)
 
@@ -473,6 +479,16 @@ class Session:
             self._let_go(alone=True)
         self.release()
 
+    def hold(self) -> None:
+        """Keep other processes from training in the folder of the run; on all ranks."""
+        error: Exception | None = None
+        if self.store.active and self.ranks.is_zero:
+            try:
+                self.store.folder.lock()
+            except InputError as reason:
+                error = reason
+        self.ranks.agree(error)
+
     def release(self) -> None:
         """Let other processes train in the folder of the run."""
         self.store.folder.unlock()
@@ -488,8 +504,11 @@ class Session:
         self.books.note_checkpoint(state, self.trainer.global_step)
         if self._borrowed is not None:
             key = "current_model_state" if "current_model_state" in checkpoint else "state_dict"
-            live = self._borrowed.live()
+            live = self._borrowed.live_by_alias()
             checkpoint[key] = {name: live.get(name, value) for name, value in checkpoint[key].items()}
+
+    def _is_due_next(self) -> bool:
+        return self.settings.counts(self.trainer) and is_validation_next(self.trainer, self.books.step)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the metadata for Lightning's checkpoint: names and tags, no statistics.
@@ -500,5 +519,5 @@ class Session:
             return self._resumed.state  # nothing has been taken up yet
         return {
             **(self._state or self.books.describe(self.store, {})),
-            "due": is_validation_next(self.trainer, self.books.step),
+            "due": self._borrowed is not None or self._is_due_next(),
         }

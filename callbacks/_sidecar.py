@@ -145,6 +145,8 @@ def check_state(state: Mapping[str, Any]) -> None:
     _check_kinds("state", state, {"step": int, "number": int, "validation": str, "folder": str, "reference": str})
     for arm in state["arms"]:
         _check_kinds("arm", arm, {"step": int, "averaged": bool, "variant": str})
+        if len(arm) != 3:
+            raise ValueError(f"{arm!r} is no arm")
     for filed in state["files"].values():
         _check_kinds("file", filed, {"file": str, "tag": str})
     for item in state["dropped"]:

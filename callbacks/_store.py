@@ -8,15 +8,13 @@ import shutil
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-import lightning
-from lightning.pytorch.plugins.io import AsyncCheckpointIO
 from lightning.pytorch.utilities import rank_zero_warn
-from torch import Tensor
 
 from tm_bandit._weights_file import content_tag, read_file, read_weights, sign
+from tm_bandit.callbacks._checkpoint import bare, dump, write
 from tm_bandit.callbacks._folder import RunFolder
 from tm_bandit.callbacks._weights import BorrowedModule, Weights, persistent_tensors
-from tm_bandit.errors import ArmError, brief
+from tm_bandit.errors import ArmError
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
@@ -97,8 +95,15 @@ class ArmStore:
                 f"The weights of {module} cannot be written to {self.folder.root} and read back ({reason}). The arms "
                 "are kept in memory and are lost if the training is interrupted."
             )
-        if ranks.is_zero and not self.folder.delete(name):
-            shutil.rmtree(self.folder.root / name, ignore_errors=True)  # a writer of folders
+        if ranks.is_zero:
+            self._clean(name)
+
+    def _clean(self, part: str) -> None:
+        """Delete a file under way, or the folder that some writers make of it."""
+        self.folder.delete(part)
+        path = self.folder.root / part
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
 
     def _tag(self, weights: Weights, ranks: Ranks) -> str:
         tag = ""
@@ -183,7 +188,7 @@ class ArmStore:
         error: Exception | None = None
         try:
             borrowed.put(borrowed.fit(weights))
-            checkpoint = _dump(trainer) if form == "checkpoint" else _bare(trainer)
+            checkpoint = dump(trainer) if form == "checkpoint" else bare(trainer)
         except Exception as failure:  # a hook of the module
             error = failure
         reason = ranks.first_error(error)
@@ -191,11 +196,11 @@ class ArmStore:
             try:
                 path = self.folder.path(file)
                 sign(checkpoint, persistent_tensors(borrowed.module), tag, self.folder.run)
-                _write(trainer, checkpoint, path)
+                write(trainer, checkpoint, path)
                 self._verify(file, tag)
             except Exception as failure:  # any: what cannot be read back is not relied on
                 error = failure
-                self.folder.delete(file)
+                self._clean(file)
         return reason or ranks.first_error(error)
 
     def _verify(self, file: str, tag: str) -> None:
@@ -295,9 +300,17 @@ class ArmStore:
             names: names of weights.
             ranks: the processes.
         """
-        return ranks.tell(
-            sorted(n for n in names if n not in self._memory and not self.folder.has(self.files.get(n, "")))
-        )
+        return ranks.tell(sorted(n for n in names if n not in self._memory and not self._is_there(n)))
+
+    def _is_there(self, name: str) -> bool:
+        """Whether the file of some weights can be read and holds them."""
+        file = self.files.get(name, "")
+        if not self.folder.has(file):
+            return False
+        try:
+            return read_file(self.folder.path(file)).tag in ("", self.tags[name])  # version 0.1 wrote no tags
+        except ArmError:
+            return False
 
     # ---- letting go -------------------------------------------------------------------------------------------
 
@@ -441,51 +454,3 @@ class ArmStore:
                 cut_off.add(tag)
                 self.folder.delete(part)
         return cut_off - {""} - set(wanted)
-
-
-def _dump(trainer: Trainer) -> dict[str, Any]:
-    """Return what ``Trainer.save_checkpoint(weights_only=True)`` would write.
-
-    This is the only place that reaches into Lightning's connector. The public method waits for all ranks after the
-    hooks of the module have run: one that fails on a single rank would leave the others waiting.
-    """
-    module = trainer.lightning_module
-    running = module._current_fx_name
-    try:
-        return trainer._checkpoint_connector.dump_checkpoint(weights_only=True)
-    finally:
-        module._current_fx_name = running  # a hook that raises leaves its name there, and nothing can be logged then
-
-
-def _write(trainer: Trainer, checkpoint: dict[str, Any], path: os.PathLike[str]) -> None:
-    io = trainer.strategy.checkpoint_io
-    # An asynchronous writer returns before there is a file to read back.
-    inner = io.checkpoint_io if isinstance(io, AsyncCheckpointIO) else io
-    (inner or io).save_checkpoint(checkpoint, str(path))
-
-
-def _bare(trainer: Trainer) -> dict[str, Any]:
-    """Return a checkpoint of the weights alone."""
-    state = trainer.lightning_module.state_dict()
-    return {
-        "epoch": trainer.current_epoch,
-        "global_step": trainer.global_step,
-        "pytorch-lightning_version": lightning.__version__,
-        "state_dict": {name: tensor for name, tensor in state.items() if isinstance(tensor, Tensor)},
-    }
-
-
-def is_on_disk(trainer: Trainer) -> bool:
-    """Wait for the checkpoints that the Trainer is still writing, and return whether all went well.
-
-    Args:
-        trainer: the running Trainer.
-    """
-    io = trainer.strategy.checkpoint_io
-    if isinstance(io, AsyncCheckpointIO):
-        try:
-            io.teardown()  # it waits; the next save starts a new thread
-        except Exception as error:  # Lightning will raise it with its next save
-            rank_zero_warn(f"A checkpoint could not be written ({brief(error)}); nothing is deleted.")
-            return False
-    return True

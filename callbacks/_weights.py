@@ -120,6 +120,15 @@ class BorrowedModule(Generic[M]):
             if part.training != training:
                 part.training = training
 
+    def live_by_alias(self) -> Weights:
+        """Return what :meth:`live` returns, with tied weights under all their names."""
+        values = {id(tensor): value for tensor, value in self._values}
+        named = [
+            *self.module.named_parameters(remove_duplicate=False),
+            *self.module.named_buffers(remove_duplicate=False),
+        ]
+        return {name: values[id(tensor)] for name, tensor in named if id(tensor) in values}
+
     def live(self) -> Weights:
         """Return what the module held when it was borrowed, by the names of its ``state_dict``; nothing is copied."""
         values = {id(tensor): value for tensor, value in self._values}

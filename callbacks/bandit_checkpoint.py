@@ -285,14 +285,14 @@ class BanditCheckpoint(Checkpoint):
             session = Session(self, trainer, pl_module)
             self._adopt(session.open(point))
             self._session = session
-        elif self._session.store.active and trainer.is_global_zero:
-            self._session.store.folder.lock()
+        else:
+            self._session.hold()
         self._running = True
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # Lightning does not repeat the validation of the very step that a checkpoint was written at.
-        if self._session is not None and self._session.cut_off and self._is_due(trainer):
+        if self._session is not None and self._session.cut_off:
             self._adopt(self._session.evaluate())
 
     @override
@@ -373,13 +373,16 @@ class BanditCheckpoint(Checkpoint):
 
     def _is_due(self, trainer: Trainer) -> bool:
         assert self._session is not None
-        step = trainer.global_step
         # With gradient accumulation, a second validation may see the very same weights.
-        return (
-            step >= self.min_step
-            and step != self._session.books.step
-            and (trainer.current_epoch + 1) % self.every_n_epochs == 0
-        )
+        return self.counts(trainer) and trainer.global_step != self._session.books.step
+
+    def counts(self, trainer: Trainer) -> bool:
+        """Whether a validation at this moment is one that is not passed over.
+
+        Args:
+            trainer: the running Trainer.
+        """
+        return trainer.global_step >= self.min_step and (trainer.current_epoch + 1) % self.every_n_epochs == 0
 
     def _adopt(self, summary: Summary | None) -> None:
         if summary is None:

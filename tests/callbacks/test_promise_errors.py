@@ -337,3 +337,57 @@ def test_sparse_and_other_tensors(tmp_path):
 
     callback, _ = race(tmp_path, Odd, max_epochs=3)
     assert callback.best_arm == "step8"
+
+
+def test_what_was_written_stays_until_the_best_is_written(tmp_path):
+    from lightning.pytorch.plugins.io import TorchCheckpointIO
+
+    class Full(TorchCheckpointIO):
+        def save_checkpoint(self, checkpoint, path, storage_options=None):
+            if "arms" in str(path) and checkpoint["global_step"] == 16:
+                raise OSError(28, "No space left on device")
+            super().save_checkpoint(checkpoint, path, storage_options)
+
+    with pytest.warns(UserWarning, match="No space left"):
+        race(tmp_path, Improving, max_epochs=2, bandit={"max_arms": 1}, plugins=[Full()])
+    assert (tmp_path / "arms" / "step8.ckpt").exists()
+    with pytest.warns(UserWarning, match="step16 are gone"):
+        again, _ = race(
+            tmp_path, Drifting, max_epochs=3, ckpt_path=tmp_path / "last" / "last.ckpt", bandit={"max_arms": 2}
+        )
+    assert Path(again.best_model_path).exists()
+    assert "step8" in again.result.num_samples
+    assert "step8" not in again.result.retired
+
+
+def test_tied_weights_in_a_checkpoint_that_is_taken_while_sampling(tmp_path):
+    class Signalled(Drifting):
+        def drift(self):
+            super().drift()
+            with torch.no_grad():
+                self.net.weight.mul_(self.trainer.global_step)
+
+        def sample(self, num_samples):
+            path = tmp_path / "signal.ckpt"
+            if self.trainer.global_step == 16 and self.net.bias[0] == 0.5 and not path.exists():
+                self.trainer.save_checkpoint(path)
+            return super().sample(num_samples)
+
+    race(tmp_path, Signalled, max_epochs=2)
+    state = torch.load(tmp_path / "signal.ckpt", weights_only=False)["state_dict"]
+    assert torch.equal(state["net.weight"], 16 * torch.eye(len(state["net.bias"])))
+    assert torch.equal(state["tied.weight"], state["net.weight"])
+
+
+def test_a_damaged_file_is_no_best_model(tmp_path):
+    class Vandal(Drifting):
+        def on_train_epoch_start(self):
+            if self.trainer.global_step == 16:
+                path = tmp_path / "arms" / "step8.ckpt"
+                path.write_bytes(path.read_bytes()[:100])
+
+    with pytest.warns(UserWarning, match=r"step8\.ckpt are gone, or the file holds others"):
+        callback, _ = race(tmp_path, Vandal, bandit={"max_arms": 4})
+    assert callback.best_arm == "step16"
+    assert Vandal.load_from_checkpoint(callback.best_model_path)
+    assert (tmp_path / "arms" / "step8.ckpt").exists()
