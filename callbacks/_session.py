@@ -74,6 +74,7 @@ class Session:
         self._selector: ModelSelector | None = None
         self._resumed: ResumePoint | None = None
         self._live_tag = ""
+        self._missed: tuple[int, dict[bool, Weights]] | None = None
         self._collector: ReferenceCollector | None = None
         self._borrower: OptimisticFID | None = None
         self._summary: Summary | None = None
@@ -229,13 +230,37 @@ class Session:
         if self._borrower is not None:
             self._borrower.use_reference(None)
 
-    def evaluate(self) -> Summary:
-        """Admit the current weights, spend the budget, and return what is known then."""
-        step = self.trainer.global_step
+    def remember(self) -> None:
+        """Keep the weights of a checkpoint whose validation was cut off until there is a reference to score them by."""
+        point = self._resumed
+        if self._collector is not None and point is not None and point.state.get("due"):
+            raw = {name: t.detach().to("cpu", copy=True) for name, t in persistent_tensors(self.module).items()}
+            self._missed = point.step, self._sources(raw)
+
+    def _sources(self, raw: Weights) -> dict[bool, Weights]:
+        """Return the raw weights and, if there are any, the averaged ones."""
+        average = averaged_weights(self.trainer) if self.settings.averaged else None
+        return {False: raw} if average is None else {False: raw, True: average}
+
+    def make_up(self) -> Summary | None:
+        """Evaluate what :meth:`remember` has kept, if anything."""
+        if self._missed is None or not self.cut_off:
+            return None
+        (step, sources), self._missed = self._missed, None
+        return self.evaluate(step, sources)
+
+    def evaluate(self, step: int | None = None, sources: dict[bool, Weights] | None = None) -> Summary:
+        """Admit weights, spend the budget, and return what is known then.
+
+        Args:
+            step: the ``global_step`` of the weights; that of now by default.
+            sources: the raw and the averaged weights; those of now by default.
+        """
+        step = self.trainer.global_step if step is None else step
         self._confirm()
         with self._borrowing() as borrowed:
             self._drop_missing()
-            self.books.admitted = self._admit(step, borrowed)
+            self.books.admitted = self._admit(step, sources or self._sources(borrowed.live()), borrowed)
             outcome = self._spend(borrowed)
             summary = self.ranks.tell(self._conclude(step, outcome) if self.ranks.is_zero else None)
             assert summary is not None
@@ -266,11 +291,10 @@ class Session:
                 self._retire(arm.name, f"its weights {file} are gone, or the file holds others")
             self.store.forget(weights)
 
-    def _admit(self, step: int, borrowed: BorrowedModule[LightningModule]) -> dict[str, str]:
-        """Take the current weights in, and return their tags by name."""
-        sources: dict[bool, Weights] = {False: borrowed.live()}
-        if self.settings.averaged and (average := averaged_weights(self.trainer)) is not None:
-            sources[True] = average
+    def _admit(
+        self, step: int, sources: dict[bool, Weights], borrowed: BorrowedModule[LightningModule]
+    ) -> dict[str, str]:
+        """Take weights in, and return their tags by name."""
         if self.store.kind == "disk":
             for name in self.store.unwritten():  # an earlier attempt failed
                 self.store.write(name, self.trainer, borrowed, self.ranks)

@@ -294,6 +294,8 @@ class BanditCheckpoint(Checkpoint):
         # Lightning does not repeat the validation of the very step that a checkpoint was written at.
         if self._session is not None and self._session.cut_off:
             self._adopt(self._session.evaluate())
+        elif self._session is not None:
+            self._session.remember()
 
     @override
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -314,6 +316,7 @@ class BanditCheckpoint(Checkpoint):
         if self._session is None or not self._is_training(trainer):
             return
         self._session.finish_reference()
+        self._adopt(self._session.make_up())
         if self._is_due(trainer):
             self._adopt(self._session.evaluate())
             log_scalars(pl_module, self.key, self._values, self._logged)

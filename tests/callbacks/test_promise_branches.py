@@ -8,7 +8,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint
 
-from tests.callbacks.models import Calm, Drifting, Improving, assert_same_result, bandit, calm_loaders, fit, race
+from tests.callbacks.models import Calm, Drifting, Improving, assert_same_result, bandit, calm_loaders, fid, fit, race
 
 
 class Steered(Calm):
@@ -133,3 +133,27 @@ def test_a_checkpoint_newer_than_the_statistics(tmp_path):
     assert set(callback.result.num_samples) == {"step8", "step16", "step24", "step32"}
     assert callback.best_arm == "step8"
     assert Path(callback.best_model_path).exists()
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_a_first_validation_that_was_cut_off_before_there_was_a_reference(tmp_path, average):
+    class Interrupt(pl.Callback):
+        def on_validation_start(self, trainer, pl_module):
+            if not trainer.sanity_checking:
+                raise RuntimeError("stop here")
+
+    def train(folder, *extra, ckpt_path=None):
+        metric = fid(with_reference=False)
+        callback = bandit(folder / "arms", metric=metric, budget=200, policy="random", max_arms=8)
+        last = ModelCheckpoint(folder / "last", every_n_train_steps=8, save_last=True)
+        extra += (EMAWeightAveraging(decay=0.7),) if average else ()
+        fit(folder, callback, last, *extra, module=Calm, data=calm_loaders(), max_epochs=3, ckpt_path=ckpt_path)
+        return callback
+
+    whole = train(tmp_path / "whole")
+    with pytest.raises(RuntimeError, match="stop here"):
+        train(tmp_path / "cut", Interrupt())
+    resumed = train(tmp_path / "cut", ckpt_path=tmp_path / "cut" / "last" / "last.ckpt")
+    assert resumed.result.history == whole.result.history
+    assert resumed.best_arm == whole.best_arm
+    assert Path(resumed.best_model_path).exists()
