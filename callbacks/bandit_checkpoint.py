@@ -43,15 +43,16 @@ class BanditCheckpoint(Checkpoint):
     Every validation admits the current weights as a new arm (with :class:`~lightning.pytorch.callbacks.WeightAveraging`
     the averaged ones too, times the sampler's ``variants``) and spends ``budget`` samples on all arms, most of them on
     the newcomer and on those that may still be the best. Statistics live on from one validation to the next. At most
-    ``max_arms`` remain; the most certain losers go first, their files with them.
+    ``max_arms`` remain; the most certain losers go first, and their files once no checkpoint needs them.
 
     With a fixed seed, training gives bit-identical weights with and without this callback. It is a ``Checkpoint``:
     Lightning then adds no ``ModelCheckpoint`` of its own, so list one after it if training shall be resumable.
 
     Logged at every validation: ``{key}/current``, ``{key}/current_is_best``, ``{key}/best``, ``{key}/best_step`` and,
     for each arm that got samples, ``{key}/<arm>/{estimate,lower,upper,n}``. Let a ``ModelCheckpoint`` or an
-    ``EarlyStopping`` monitor ``{key}/current``. An arm that failed logs an infinite score, on which
-    ``EarlyStopping(check_finite=True)`` stops.
+    ``EarlyStopping`` monitor ``{key}/current``. If the newest samples are no numbers, it is infinite, on which
+    ``EarlyStopping(check_finite=True)`` stops. If there is no score, because sampling failed or the validation is
+    passed over, it is the worst finite number.
 
     Args:
         metric: an ``OptimisticFID`` or ``OptimisticIS``; not an attribute of the module. If it has no reference, the
