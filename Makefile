@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install test test-fast test-faults lint types demo bench bench-full docs clean
+.PHONY: install test test-fast test-faults test-oldest release-check mutants lint types demo bench bench-full docs clean
 
 install: $(STAMP)
 
@@ -33,10 +33,26 @@ test-fast: install
 test-faults: install
 	TM_BANDIT_FAULTS=all OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest -n 0 tests/faults
 
+# The core is broken in some seventy places, one after the other, and tests must notice each; writes tests/mutants/results.md.
+mutants: install
+	$(BIN)/python -m tests.mutants
+
+# The oldest versions that pyproject.toml names, in an environment of their own: 5 GB, and as long as `make test`.
+test-oldest:
+	test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
+	$(PYTHON) -m tests.oldest > .venv-oldest/constraints.txt
+	.venv-oldest/bin/python -m pip install --quiet --upgrade pip
+	.venv-oldest/bin/python -m pip install --quiet --constraint .venv-oldest/constraints.txt --editable ".[test,demo]"
+	OMP_NUM_THREADS=1 MPLBACKEND=Agg .venv-oldest/bin/python -m pytest -n 2 --dist=worksteal -W default
+
+# A release without publishing: builds sdist and wheel, installs the wheel in a new environment, tests what is there.
+release-check: install
+	OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m tests.release
+
 demo: install
 	$(BIN)/python -m tm_bandit demo
 
-# The API reference, from the docstrings; a warning is an error.
+# The docs site with the gallery, whose fast examples run; a warning is an error. `python docs/figures.py` draws its figures.
 docs: install
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
@@ -48,5 +64,5 @@ bench-full: install
 	$(BIN)/python -m benchmarks --full
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .coverage .coverage.* .hypothesis docs/_build
+	rm -rf $(VENV) .venv-oldest build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .coverage .coverage.* .hypothesis docs/_build docs/gallery
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -8,7 +8,7 @@ import importlib.util
 import time
 from pathlib import Path
 
-PARTS = ("metrics", "witness", "selection", "callback")
+PARTS = ("metrics", "kid", "witness", "cures", "selection", "cost", "callback", "workers")
 
 
 def main() -> None:

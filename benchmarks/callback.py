@@ -134,7 +134,7 @@ def measure(
 
 def training_ratios(data: DigitsData, classifier: DigitClassifier, pairs: int) -> list[float]:
     """Compare training steps with both callbacks and without, in turn: a machine's speed changes within minutes."""
-    scale = replace(story.FULL, epochs=2 * story.FULL.every, budget=4 * story.FULL.burn_in)
+    scale = replace(story.FULL, epochs=2 * story.FULL.every)
 
     def ratio() -> float:
         steps = [train(data, [], scale).steps, train_with(data, classifier, scale).steps, train(data, [], scale).steps]

@@ -11,28 +11,30 @@ from benchmarks.scenarios import fid_metric
 from tm_bandit import ModelSelector
 
 
+class Table:
+    """Numbers of an arm without any computation."""
+
+    def __init__(self, level: float) -> None:
+        self.level = level
+
+    def at(self, pull: int, bound: str) -> dict[str, float]:
+        """Return the numbers after a pull."""
+        width = 3.0 / (pull + 1) ** 0.5
+        level = self.level
+        return {
+            "witness": level - width,
+            "stderr": width / 3,
+            "estimate": level + width,
+            "optimistic": level - 2 * width,
+            "pessimistic": level + 2 * width,
+            "debiased": level,
+            "debiased_stderr": width / 3,
+        }
+
+
 def engine_cost(num_arms: int = 20, pulls: int = 1000) -> float:
     """Return the milliseconds per pull of policy and bookkeeping, the samplers and metrics costing next to nothing."""
     from benchmarks.replay import Replay
-
-    class Table:
-        """Numbers of an arm without any computation."""
-
-        def __init__(self, level: float) -> None:
-            self.level = level
-
-        def at(self, pull: int, bound: str) -> dict[str, float]:
-            width = 3.0 / (pull + 1) ** 0.5
-            level = self.level
-            return {
-                "witness": level - width,
-                "stderr": width / 3,
-                "estimate": level + width,
-                "optimistic": level - 2 * width,
-                "pessimistic": level + 2 * width,
-                "debiased": level,
-                "debiased_stderr": width / 3,
-            }
 
     template = fid_metric(torch.zeros(2), torch.eye(2))("witness")
     metric = Replay([Table(10.0 + 0.1 * i) for i in range(num_arms)], template)

@@ -15,62 +15,66 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 
-#: Sections that are too long for the README; it names the file.
-LEFT_OUT = ("Coverage", "Debiased distance")
 
-#: The parts of the benchmark that the README shows, and what each is about.
-PARTS = {
-    "selection": "Selection: regret, pick ratio, identification and stopping, all policies side by side",
-    "witness": "Witness bounds: how tight they are, and their cost (coverage and the debiased FID are in the file too)",
-    "metrics": "Speed and memory of the metrics against torchmetrics and the authors' algorithm",
-    "callback": "What the callback costs in a training",
-}
+def table_of(text: str, section: str) -> list[dict[str, str]]:
+    r"""Return the first table of a section of a Markdown text, one dictionary per row.
+
+    Args:
+        text: the text.
+        section: title of the section.
+
+    Example:
+        >>> table_of("## race\n\nWhy.\n\n| runs | right |\n|---|---|\n| 100 | 98 |\n", "race")
+        [{'runs': '100', 'right': '98'}]
+    """
+    found = re.search(rf"^## {re.escape(section)}$(.*?)(?=^## |\Z)", text, flags=re.MULTILINE | re.DOTALL)
+    lines = [line for line in (found[1] if found else "").splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
 
 
 def demo(figures: dict) -> str:
     """Put the figures of a demo run into words."""
     f = figures
-    best = "the best of all"
-    if f["chosen_by_fid"] != f["best_by_fid"]:
-        best = f"the best one, `{f['best_by_fid']}`, has {f['best_fid']:.2f}"
     ways = dict.fromkeys(name.split("/")[1].removesuffix(" steps") for name in f["truth"])
-    need = f"and with {f['uniform_most']:,} samples still below {f['bandit_share']:.0%}"
-    if f["uniform_need"]:
-        ratio = f["uniform_need"] / f["samples_fid"]
-        need = f"and needs {f['uniform_need']:,} samples, {ratio:.1f} times as many, to be right as often"
     return (
-        f"The picture is what `make demo` draws: {f['arms']} candidates, the checkpoints of a flow-matching model, raw "
-        f"and averaged, sampled in {' or '.join(ways)} steps, and {f['samples_fid']:,} samples in all. "
-        f"It chose `{f['chosen_by_fid']}`, true FID {f['chosen_fid']:.2f} "
-        f"({best}; the last weights of the run have {f['last_fid']:.2f}). After training, with all "
-        f"candidates at hand and as many samples, {f['repeats']} selections with other "
-        f"samples were within {f['tolerance']:.0%} of the best FID in {f['bandit_share']:.0%} of the runs; "
-        f"uniform evaluation by the plain FID was in {f['uniform_share']:.0%}, {need}."
+        f"**{f['headline']}** The candidates are checkpoints of one training run, raw and averaged, sampled in "
+        f"{' or '.join(ways)} steps; the best two differ by {f['second_fid'] / f['best_fid'] - 1:.1%}."
     )
 
 
-def results() -> str:
-    """Return the tables of all parts that were measured, each folded away under its title."""
-    texts = []
-    for name, title in PARTS.items():
-        found = [path for path in (RESULTS / f"{name}.md", RESULTS / "short" / f"{name}.md") if path.exists()]
-        if found:
-            sections = re.split(r"^(?=## )", found[0].read_text().strip(), flags=re.MULTILINE)
-            kept = "".join(text for text in sections if not text.startswith(tuple(f"## {name}" for name in LEFT_OUT)))
-            table = re.sub(r"^#+ (.*)$", r"**\1**", kept.strip(), flags=re.MULTILINE)
-            where = found[0].relative_to(ROOT).as_posix()
-            reduced = found[0].parent.name == "short" or "reduced run" in table
-            command = "make bench" if reduced else "make bench-full"
-            head = f"<details><summary>{title}</summary>\n\nFrom [`{where}`]({where}); `{command}` measures it anew."
-            texts.append(f"{head}\n\n{table}\n\n</details>")
-    return "\n\n".join(texts) or "Nothing has been measured yet."
+def results(paired: str, figures: dict) -> str:
+    """Return the table of measured results.
+
+    Args:
+        paired: the text of ``paired.md``.
+        figures: the figures of a demo run.
+    """
+    (race,) = table_of(paired, "race")
+    likely = table_of(paired, "likely")
+    blind = [row for row in likely if row["scenario"] == "blind spot 2"]
+    others = [row for row in likely if row not in blind]
+    stopped, wrong, runs = (sum(int(row[name]) for row in others) for name in ("stopped", "wrong", "runs"))
+    equal = [f"{row['right']} of {figures['repeats']} with {row['samples']:,}" for row in figures["uniform"]]
+    rows = {
+        "Best of 28 near-tied checkpoints: when the race stops by itself": f"after {race['median']} samples (median)",
+        "... and names the best, or one within 2 % of its FID": f"{race['right']} of {race['runs']} runs",
+        "The same with 2,500 samples": f"{race['right at 2500']} of {race['runs']} runs",
+        "Evaluating all 28 equally by the plain FID instead": f"{equal[0]} samples, {equal[-1]}",
+        f"Early stopping in {len(others)} other scenarios": f"{stopped} of {runs} runs stop, {wrong} name a wrong arm",
+    }
+    for row in blind:
+        rows["... and in one made to mislead it"] = (
+            f"{row['stopped']} of {row['runs']} stop, {row['wrong']} name a wrong arm"
+        )
+    lines = [f"| {question} | {answer} |" for question, answer in rows.items()]
+    return "\n".join(["| | measured |", "|---|---|", *lines])
 
 
 def render(text: str) -> str:
     """Return the README with fresh figures between its markers."""
-    sections = {"results": results()}
-    if (RESULTS / "demo.json").exists():
-        sections["demo"] = demo(json.loads((RESULTS / "demo.json").read_text()))
+    figures = json.loads((RESULTS / "demo.json").read_text())
+    sections = {"demo": demo(figures), "results": results((RESULTS / "paired.md").read_text(), figures)}
     for name, body in sections.items():
         fresh = f"<!-- {name}:begin -->\n{body}\n<!-- {name}:end -->"
         text = re.sub(rf"<!-- {name}:begin -->.*?<!-- {name}:end -->", lambda _, new=fresh: new, text, flags=re.DOTALL)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from tm_bandit.execution.rng import stable_seed
+from tm_bandit.execution.draw import stable_seed
 from tm_bandit.metrics import OptimisticMetric, Traits
 from tm_bandit.selection.setup import arm_delta
 from tm_bandit.simulation import Scenario, SimulatedArm
@@ -63,7 +63,7 @@ class Stream:
     def _pull(self) -> None:
         pull = len(self.records)
         generator = torch.Generator().manual_seed(stable_seed(self.seed, self.arm.name, pull - 1, 0))
-        self.metric.update_rows(self.metric.check_rows(self.arm.sample(self.batch_size, generator=generator)))
+        self.metric.update_rows(self.arm.sample(self.batch_size, generator=generator))
         due = pull >= self.next_refresh
         if due:
             self.next_refresh = max(pull + 1, math.ceil(self.growth * pull))
@@ -106,10 +106,7 @@ class Replay(OptimisticMetric):
     def check_rows(self, rows: Tensor) -> Tensor:
         return rows
 
-    def update(self, rows: Tensor) -> None:
-        self.update_rows(rows)
-
-    def update_rows(self, rows: Tensor) -> None:
+    def add_rows(self, rows: Tensor) -> None:
         self.index = int(rows[0, 0])
         self.pulls = self.pulls + 1
 

@@ -24,9 +24,9 @@ import torch
 
 from benchmarks.replay import Replay, ReplayUp, Stream, replayed
 from benchmarks.scenarios import SCENARIOS, scenario
-from tm_bandit.execution.rng import stable_seed
+from tm_bandit.execution.draw import stable_seed
 from tm_bandit.policies import ArmStats, Uniform
-from tm_bandit.policies.base import lowest
+from tm_bandit.policies.policy import lowest
 from tm_bandit.simulation import (
     Contestant,
     Scenario,

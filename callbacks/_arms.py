@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tm_bandit.comparison import Comparison
 from tm_bandit.errors import InputError
+from tm_bandit.report.encoding import encode
+from tm_bandit.report.result import SelectionResult
 from tm_bandit.selection.verdict import FEWEST
 
 #: Names end up in logger keys, and MLflow allows no more than these characters in one.
 _VARIANT = re.compile(r"[A-Za-z0-9_. -]*")
+
+#: How the verdicts about arms begin that have lost, the surest first.
+_LOST = ("worse (certified", "worse")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,12 @@ class Arm:
         return f"step{self.step}-avg" if self.averaged else f"step{self.step}"
 
     @property
+    def kind(self) -> str:
+        """What it has in common with the arms of other steps: one line in a chart."""
+        weights = "avg" if self.averaged else "raw"
+        return f"{weights}/{self.variant}" if self.variant else weights
+
+    @property
     def name(self) -> str:
         """Name of the arm in the selection and in the logs."""
         return f"{self.weights}/{self.variant}" if self.variant else self.weights
@@ -47,6 +57,36 @@ class Arm:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that ``torch.load(weights_only=True)`` accepts."""
         return asdict(self)
+
+
+def variant_of(name: str) -> str:
+    """Return the variant's name out of that of an arm.
+
+    Example:
+        >>> variant_of("step8-avg/cfg3"), variant_of("step8")
+        ('cfg3', '')
+    """
+    return name.partition("/")[2]
+
+
+def note_variant(result: SelectionResult, variants: Mapping[str, Mapping[str, Any]]) -> None:
+    """Let a result say with which keyword arguments the best arm was sampled, as ``settings["best_variant"]``.
+
+    Args:
+        result: a result.
+        variants: keyword arguments of the sampler by variant.
+    """
+    given = variants.get(variant_of(result.best or ""), {})
+    result.settings["best_variant"] = {name: _plain(value) for name, value in given.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that any file can hold; what has no place in one is described."""
+    try:
+        encode(value)
+    except (TypeError, ValueError, RecursionError):
+        return repr(value)
+    return value
 
 
 def check_variants(variants: Mapping[str, Mapping[str, Any]] | None) -> dict[str, dict[str, Any]]:
@@ -101,45 +141,50 @@ def newcomer_burn_in(least: int, budget: int, newcomers: int) -> int:
     return max(least, min(FEWEST, budget // (2 * newcomers)))
 
 
-def losers(names: Iterable[str], best: str, compare: Callable[[str, str], Comparison]) -> list[str]:
-    """Return the names of the other arms, the most certain loser first.
+def losers(rows: Iterable[Mapping[str, Any]], best: str) -> list[str]:
+    """Return the names of the other arms, in the order in which they make room for new ones.
 
-    Certainty is the distance from the best arm in standard errors of that distance. Where a metric has no standard
-    error, one that shrinks with the root of the sample counts stands in for it. An arm about which nothing is known
-    comes last.
+    Arms that are certified to be worse go first, then those that likely are, then the others; among equals, the one
+    that is farthest behind the best arm. An arm that cannot be compared with it yet comes last.
 
     Args:
-        names: the active arms.
-        best: the best one.
-        compare: compares two of them.
+        rows: the rows of a result.
+        best: the best arm.
 
     Example:
-        >>> known = {"far": Comparison(20, 2.0, 1.0, 0.0, -2.0, 6.0), "sure": Comparison(90, 1.0, 0.1, 0.0, 0.6, 1.4)}
-        >>> losers(["a", "far", "sure"], "a", lambda name, best: known[name])
-        ['sure', 'far']
+        >>> rows = [("far", "undecided", 2.0), ("sure", "worse (certified)", 0.5), ("near", "worse (likely)", 0.1)]
+        >>> columns = ("arm", "verdict", "behind", "behind_lower")
+        >>> losers([dict(zip(columns, (*row, row[2] - 1.0))) for row in rows], "best")
+        ['sure', 'near', 'far']
     """
 
-    def certainty(name: str) -> float:
-        found = compare(name, best)
-        error = found.stderr if found.stderr > 0.0 else math.sqrt(2.0 / max(found.n, 1))
-        return found.difference / error if error < math.inf and not math.isnan(found.difference) else -math.inf
+    def key(row: Mapping[str, Any]) -> tuple[int, bool, float]:
+        level = next((at for at, word in enumerate(_LOST) if row["verdict"].startswith(word)), len(_LOST))
+        known = not math.isnan(row["behind"])
+        return level, not math.isfinite(row["behind_lower"]), -row["behind"] if known else math.inf
 
-    return sorted((name for name in names if name != best), key=certainty, reverse=True)
+    return [row["arm"] for row in sorted(rows, key=key) if row["arm"] != best]
 
 
 def surplus(arms: Iterable[Arm], losers: Iterable[str], keep: str | None, max_arms: int) -> list[Arm]:
-    """Return the arms to drop so that ``max_arms`` remain.
+    """Return the arms to drop so that those of ``max_arms`` checkpoints remain.
+
+    A checkpoint goes with all of its arms, and it is as good as the best of them.
 
     Args:
         arms: the active arms.
-        losers: names from the most certain loser on.
+        losers: names from the first one to go on.
         keep: name of the best arm, which stays whatever happens.
-        max_arms: how many may remain.
+        max_arms: how many checkpoints may remain.
 
     Example:
-        >>> [arm.name for arm in surplus([Arm(1), Arm(2), Arm(3)], ["step3", "step1", "step2"], "step3", 2)]
-        ['step1']
+        >>> arms = [Arm(1), Arm(1, variant="b"), Arm(2), Arm(2, variant="b"), Arm(3), Arm(3, variant="b")]
+        >>> [arm.name for arm in surplus(arms, ["step1", "step2", "step2/b", "step3", "step1/b"], "step3/b", 2)]
+        ['step2', 'step2/b']
     """
     active = {arm.name: arm for arm in arms}
-    order = [active[name] for name in losers if name in active and name != keep]
-    return order[: max(0, len(active) - max_arms)]
+    last = {active[name].step: place for place, name in enumerate(losers) if name in active}
+    best = active[keep].step if keep in active else None
+    order = sorted((step for step in last if step != best), key=lambda step: last[step])
+    out = order[: max(0, len({arm.step for arm in active.values()}) - max_arms)]
+    return [arm for arm in active.values() if arm.step in out]

@@ -9,15 +9,11 @@ import secrets
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
+from tm_bandit._lock import FileLock
 from tm_bandit.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,21 +31,6 @@ _NAME = re.compile(r"\.?[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _TEMPORARY = re.compile(r"\.(stats|selection|reference|run)[A-Za-z0-9-]*\.[0-9a-f]{8}\.tmp(\.pt|\.json|\.npz|\.png)")
 
 
-#: Files that this process has locked.
-_locked: set[IO[str]] = set()
-
-
-def _leave_locks_to_the_parent() -> None:
-    # A worker of a data loader may outlive the process that it was forked from, and the lock with it.
-    for file in _locked:
-        file.close()
-    _locked.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_locks_to_the_parent)
-
-
 class RunFolder:
     """Turns names into paths inside the folder of one run.
 
@@ -61,7 +42,7 @@ class RunFolder:
     def __init__(self, root: Path, run: str) -> None:
         self.root = root
         self.run = run
-        self._lock: IO[str] | None = None
+        self._lock = FileLock(root / OWNER)
 
     def lock(self) -> None:
         """Keep other processes from training in this folder until :meth:`unlock`, or until this process ends.
@@ -69,29 +50,15 @@ class RunFolder:
         Raises:
             InputError: if another process does so already.
         """
-        if self._lock is not None or fcntl is None:
-            return
-        file = (self.root / OWNER).open("r+", encoding="utf-8")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
+        if not self._lock.acquire():
             raise InputError(
                 f"Expected a folder that no other process trains in, but {self.root} is in use; wait for its end, or "
                 "give another dirpath=."
-            ) from None
-        except OSError:  # a file system without locks
-            file.close()
-            return
-        self._lock = file
-        _locked.add(file)
+            )
 
     def unlock(self) -> None:
         """Let others train in this folder."""
-        if self._lock is not None:
-            _locked.discard(self._lock)
-            self._lock.close()
-            self._lock = None
+        self._lock.release()
 
     def path(self, name: str) -> Path:
         """Return the path of a file of the run.

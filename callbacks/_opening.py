@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
-from tm_bandit.callbacks._distributed import Ranks
 from tm_bandit.callbacks._folder import RunFolder, claim, default_root, find, home
 from tm_bandit.callbacks._resume import ResumePoint
+from tm_bandit.execution.ranks import Ranks, idle_ranks
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -78,12 +78,24 @@ def warn_of_idle_ranks(settings: BanditCheckpoint, ranks: Ranks) -> None:
         settings: the callback.
         ranks: the processes.
     """
-    chunks = -(-settings.batch_size // settings.chunk_size)
-    if chunks < ranks.world_size:
+    idle = idle_ranks(settings.batch_size, settings.chunk_size, ranks.world_size)
+    if idle:
+        rank_zero_warn(f"{settings.key}: {idle}")
+
+
+def warn_of_burn_in(settings: BanditCheckpoint, newcomers: int) -> None:
+    """Say so if the new arms of a validation leave nothing of its budget to the comparison.
+
+    Args:
+        settings: the callback.
+        newcomers: how many arms join in one validation.
+    """
+    burn_in = settings.new_selector(newcomers).burn_in
+    if newcomers * burn_in >= settings.budget:
         rank_zero_warn(
-            f"{settings.key}: a pull of {settings.batch_size} samples is drawn in {chunks} calls of the sampler, so "
-            f"{ranks.world_size - chunks} of {ranks.world_size} ranks draw samples that are thrown away; give "
-            f"chunk_size={max(1, settings.batch_size // ranks.world_size)}."
+            f"{settings.key}: {newcomers} new arms of a validation with {burn_in} samples each take the whole budget "
+            f"of {settings.budget} samples, and nothing is left to compare them; raise budget to "
+            f"{2 * newcomers * burn_in}, say, or lower batch_size or burn_in."
         )
 
 

@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from tm_bandit._failures import reason_of, warn_of_failure
+from tm_bandit.callbacks._also import Companions
 from tm_bandit.callbacks._arms import Arm
-from tm_bandit.callbacks._distributed import Ranks, Share
+from tm_bandit.callbacks._report import first_pictures
 from tm_bandit.callbacks._sampling import RowSampler
 from tm_bandit.callbacks._store import ArmStore
 from tm_bandit.callbacks._weights import BorrowedModule, Fitted
-from tm_bandit.errors import InputError
-from tm_bandit.execution.rng import chunk_seed
+from tm_bandit.errors import BanditError, InputError
+from tm_bandit.execution.conditions import chunk_of
+from tm_bandit.execution.draw import chunk_seed
+from tm_bandit.execution.ranks import Ranks, Share
 from tm_bandit.pull import Pull
 from tm_bandit.selection.selector import ModelSelector
 
@@ -34,11 +38,13 @@ class Outcome:
         samples: how many were drawn.
         failed: reasons by arm, of arms whose sampler raised.
         unusable: reasons by arm, of arms whose samples are no numbers, or none that the metric can use.
+        pictures: the first samples by arm as PNG files, of arms that were new and draw images; on rank 0.
     """
 
     samples: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     unusable: dict[str, str] = field(default_factory=dict)
+    pictures: dict[str, list[bytes]] = field(default_factory=dict)
 
     @property
     def reasons(self) -> dict[str, str]:
@@ -55,17 +61,26 @@ class PullLoop:
         arms: the active arms by name.
         batch_size: rows of a pull.
         ranks: the processes.
+        companions: other metrics, which get the samples as they were drawn.
     """
 
     def __init__(
-        self, rows: RowSampler, store: ArmStore, arms: Mapping[str, Arm], batch_size: int, ranks: Ranks
+        self,
+        rows: RowSampler,
+        store: ArmStore,
+        arms: Mapping[str, Arm],
+        batch_size: int,
+        ranks: Ranks,
+        companions: Companions,
     ) -> None:
         self.rows = rows
+        self.companions = companions
         self.store = store
         self.arms = arms
         self.share = Share(batch_size, rows.chunk_size, ranks.world_size)
         self.ranks = ranks
         self._fitted: dict[str, Fitted] = {}
+        self._logged: set[str] = set()
 
     def run(
         self,
@@ -93,8 +108,8 @@ class PullLoop:
             for name in selector.arms:
                 selector.release_arm(name)
         outcome = Outcome()
-        while (pull := self.ranks.tell(self._next(selector))) is not None:
-            rows, reason = self._draw(trainer, borrowed, pull)
+        while (pull := self.ranks.tell(self._next(selector, outcome))) is not None:
+            rows, samples, reason = self._draw(trainer, borrowed, pull)
             if reason is not None:
                 outcome.failed[pull.arm] = reason
             elif rows is not None and selector is not None:
@@ -108,35 +123,56 @@ class PullLoop:
                         selector.give_back(pull)
                     selector.hold_arm(pull.arm)
                 continue
+            if selector is not None and pull.draw == 0 and samples:
+                outcome.pictures[pull.arm] = first_pictures(samples)
             outcome.samples += pull.size
             advance(pull.size)
         return outcome
 
-    def _next(self, selector: ModelSelector | None) -> Pull | None:
+    def _next(self, selector: ModelSelector | None, outcome: Outcome) -> Pull | None:
         if selector is None or not selector.arms:
             return None
-        return next(iter(selector.ask()), None)
+        try:
+            return next(iter(selector.ask()), None)
+        except InputError as error:  # conditions that cannot be had: others wait for an order
+            name = selector.select() or ""
+            outcome.failed[name] = f"{type(error).__name__}: {error}"
+            selector.hold_arm(name)
+        return self._next(selector, outcome)
 
     def _draw(
         self, trainer: Trainer, borrowed: BorrowedModule[LightningModule], pull: Pull
-    ) -> tuple[Tensor | None, str | None]:
-        """Return the rows of the pull, or the reason why there are none; the same on all ranks."""
+    ) -> tuple[Tensor | None, list[Tensor], str | None]:
+        """Return the rows of the pull, or the reason why there are none, the same on all ranks; and the own samples."""
         arm = self.arms[pull.arm]
-        rows: Tensor | None = None
-        failure: Exception | None = None
+        part: Tensor | Exception
+        samples: list[Tensor] = []
         try:
             # Put in anew for every pull: what a sampler changes in the module must not reach the next pull, which may
             # be drawn by another number of ranks, or after an interruption.
             borrowed.put(self._weights(borrowed, arm.weights))
-            seeds = [chunk_seed(pull.seed, chunk) for chunk in self.share.chunks(self.ranks.rank)]
-            parts = [self.rows.rows(trainer, borrowed.module, arm.variant, seed) for seed in seeds]
-            rows = torch.cat(parts)
+            parts = []
+            for chunk in self.share.chunks(self.ranks.rank):
+                seed, given = chunk_seed(pull.seed, chunk), chunk_of(pull.conditions, chunk, self.rows.chunk_size)
+                parts.append(self.rows.rows(trainer, borrowed.module, arm.variant, seed, given))
+                samples.append(self.rows.latest)
+            part = torch.cat(parts)
         except Exception as error:  # whatever a sampler raises: training goes on without this arm
-            failure = error
-        reason = self.ranks.first_error(failure)
-        if reason is not None or rows is None:
-            return None, reason
-        return self.share.merge(self.ranks.gather(rows)), None
+            part = error
+            self._log(pull.arm, error)
+        try:
+            rows = self.share.merge(self.ranks.gather(part))
+        except BanditError as error:
+            return None, [], f"{type(error).__name__}: {error}"
+        self.companions.add(pull.arm, samples, self.share.own(self.ranks.rank, sum(map(len, samples))))
+        return rows, samples, None
+
+    def _log(self, arm: str, error: Exception) -> None:
+        # Eight arms that fail for one reason are one traceback.
+        reason = reason_of(error)
+        if reason not in self._logged:
+            self._logged.add(reason)
+            warn_of_failure(f"The arm {arm!r} could not be sampled: {reason}", error)
 
     def _weights(self, borrowed: BorrowedModule[LightningModule], name: str) -> Fitted:
         # Files are mapped into memory, so holding all arms of one validation takes no memory that is not given back.

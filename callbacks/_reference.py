@@ -8,24 +8,29 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import torch
 from lightning.pytorch.utilities import CombinedLoader
 from torch import Tensor
+from torch.utils._pytree import tree_unflatten
 from torch.utils.data import DataLoader
 
 from tm_bandit._weights_file import content_tag
 from tm_bandit.errors import InputError, NotReadyError, WeightsError
 from tm_bandit.functional.moments import Moments, add_rows_, merge_moments, moments_from_rows
 from tm_bandit.metrics.base import OptimisticMetric
-from tm_bandit.metrics.fid import OptimisticFID
+from tm_bandit.metrics.referenced_metric import ReferencedMetric
 from tm_bandit.reference import ReferenceStatistics
+from tm_bandit.reference_rows import RowCollector
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
-    from tm_bandit.callbacks._distributed import Ranks
+    from tm_bandit.execution.ranks import Ranks
 
 #: Where the real images of a batch are: an index, a key, a callable, or ``None`` to look for them.
 RealLike = Callable[[Any], Tensor] | str | int | None
 
 REFERENCE = "reference.npz"
+
+#: Rows of real images that are kept for metrics that need them, over all ranks; of more, a random subset.
+_MOST_ROWS = 10_000
 
 #: Keys under which data sets usually keep their images.
 _KEYS = ("image", "images", "img", "imgs", "pixel_values", "x", "input", "inputs", "data", "real")
@@ -76,13 +81,13 @@ def _pick(batch: Any, real: RealLike) -> Any:
     return batch
 
 
-def lacks_reference(metric: OptimisticMetric) -> TypeGuard[OptimisticFID]:
+def lacks_reference(metric: OptimisticMetric) -> TypeGuard[ReferencedMetric]:
     """Whether the metric compares with real samples and has none.
 
     Args:
         metric: any of our metrics.
     """
-    if not isinstance(metric, OptimisticFID):
+    if not isinstance(metric, ReferencedMetric):
         return False
     try:
         return metric.reference is None
@@ -96,7 +101,8 @@ def reference_tag(reference: ReferenceStatistics) -> str:
     Args:
         reference: the statistics.
     """
-    return content_tag({"mean": reference.mean, "covariance": reference.covariance})
+    parts = {"mean": reference.mean, "covariance": reference.covariance}
+    return content_tag(parts if reference.rows is None else {**parts, "rows": reference.rows.values})
 
 
 class ReferenceCollector:
@@ -109,10 +115,11 @@ class ReferenceCollector:
         real: see :func:`pick_images`.
     """
 
-    def __init__(self, metric: OptimisticFID, real: RealLike) -> None:
+    def __init__(self, metric: ReferencedMetric, real: RealLike) -> None:
         self.metric = metric
         self.real = real
         self._moments: Moments | None = None
+        self._kept = RowCollector(_MOST_ROWS) if metric.traits.reference == "rows" else None
 
     def check(self, batches: Iterable[Any] | None, device: torch.device) -> None:
         """Look at a first batch before any training time is spent.
@@ -142,6 +149,8 @@ class ReferenceCollector:
         """
         rows = self._rows(batch, device)
         self._moments = moments_from_rows(rows) if self._moments is None else add_rows_(self._moments, rows)
+        if self._kept is not None:
+            self._kept.add(rows)
 
     def finish(self, ranks: Ranks) -> ReferenceStatistics:
         """Return the statistics of all ranks' images; on all ranks.
@@ -166,7 +175,8 @@ class ReferenceCollector:
                 f"Expected at least two real images in the first validation, but got {count}; give the metric a "
                 "reference=, or raise limit_val_batches."
             )
-        return ReferenceStatistics.from_moments(total, self.metric.extractor_name)
+        rows = None if self._kept is None else _gather_rows(self._kept.rows(), dimension, ranks)
+        return ReferenceStatistics.from_moments(total, self.metric.extractor_name, rows)
 
     def _rows(self, batch: Any, device: torch.device) -> Tensor:
         images = pick_images(batch, self.real).to(device)
@@ -184,14 +194,32 @@ class ReferenceCollector:
             ) from error
 
 
+def _gather_rows(mine: Tensor, width: int, ranks: Ranks) -> Tensor:
+    """Return the rows that all ranks have kept, in order of rank, or a random subset of them; the same on all ranks."""
+    counts = ranks.all_of(len(mine))
+    padded = mine.new_zeros(max(counts), width)
+    padded[: len(mine)] = mine.reshape(-1, width)
+    collector = RowCollector(_MOST_ROWS)
+    for part, count in zip(ranks.gather(padded).cpu(), counts, strict=True):
+        collector.add(part[:count])
+    return collector.rows()
+
+
 def first_batch(loaders: Any) -> Any:
-    """Return the first batch of the first loader without starting its workers; ``None`` if it is empty.
+    """Return the first batch that a validation will see, without starting workers; ``None`` if there is none.
 
     Args:
-        loaders: what ``val_dataloader`` returned.
+        loaders: what ``val_dataloader`` returned. Loaders that run one after the other begin with a batch of the first,
+            loaders that run in parallel with a collection of one batch of each.
     """
     combined = loaders if isinstance(loaders, CombinedLoader) else CombinedLoader(loaders, "sequential")
-    loader = combined.flattened[0] if combined.flattened else ()
+    if combined._mode == "sequential":
+        return _first_of(combined.flattened[0]) if combined.flattened else None
+    batches = [_first_of(loader) for loader in combined.flattened]
+    return None if all(batch is None for batch in batches) else tree_unflatten(batches, combined._spec)
+
+
+def _first_of(loader: Any) -> Any:
     if isinstance(loader, DataLoader) and loader.num_workers > 0 and loader.batch_sampler is not None:
         indices = next(iter(loader.batch_sampler), None)
         return None if indices is None else loader.collate_fn([loader.dataset[index] for index in indices])

@@ -10,11 +10,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import torch
 from lightning.pytorch.callbacks import RichProgressBar, TQDMProgressBar
 from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
 from lightning.pytorch.loggers import CSVLogger
 from lightning_utilities.core.imports import RequirementCache
+from torch import Tensor
 
 from tm_bandit._device import exact_device
 from tm_bandit._files import atomic_write
@@ -22,6 +24,7 @@ from tm_bandit.callbacks._folder import RunFolder
 from tm_bandit.errors import brief
 from tm_bandit.report.encoding import encode
 from tm_bandit.report.result import COLUMNS, SelectionResult
+from tm_bandit.report.thumbnails import sheet, thumbnails
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
@@ -90,7 +93,8 @@ def scalars(
     ``current`` is the score of the newest step (its best arm, if it has several) and is what a ModelCheckpoint or an
     EarlyStopping should monitor: a monitor of ``best`` would store the current weights whenever the estimate of an
     old arm improves. An arm whose samples are no numbers has an infinite score; one that could not be sampled is
-    :func:`unscored`.
+    :func:`unscored`. ``raw``, ``avg`` and, with variants, ``raw/<variant>`` are the debiased scores of the newest step:
+    one curve each over the training.
 
     Args:
         result: the selection so far.
@@ -110,11 +114,9 @@ def scalars(
         "best": nothing if best is None else scores[best.name],
         "best_step": -1.0 if best is None else float(best.step),
     }
-    for name in scores:
-        for column in ("estimate", "lower", "upper", "n"):
-            value = float(rows[name][column])
-            if math.isfinite(value):
-                values[f"{name}/{column}"] = value
+    for name, score in scores.items():
+        if arms[name].step == newest and name not in failed and math.isfinite(score):
+            values[arms[name].kind] = score
     return values
 
 
@@ -123,26 +125,18 @@ def _score(row: dict[str, Any], worst: float) -> float:
     return worst if math.isnan(score) else score
 
 
-def log_scalars(
-    module: LightningModule, prefix: str, values: dict[str, float], known: dict[str, float], unseen: bool = False
-) -> None:
+def log_scalars(module: LightningModule, prefix: str, values: dict[str, float], unseen: bool = False) -> None:
     """Log on all ranks, which hold the same values.
-
-    Values of single arms are logged when they change: an arm that got no samples has the same ones as before, and
-    Lightning spends as much on a key as a small network on a sample.
 
     Args:
         module: the module whose hook is running.
         prefix: first part of the keys.
         values: scalars by name.
-        known: what was logged last.
         unseen: keep the newest score from the loggers, where one that stands for nothing would spoil the chart. The
             hook must be another one then: Lightning wants the same arguments for a key in each call of a hook.
     """
     dtype = torch.float64 if exact_device(module.device) == module.device else torch.float32
     for name, value in values.items():
-        if "/" in name and known.get(name) == value:
-            continue
         # As double tensors: Python floats are logged in single precision, which cannot even count to 2**24 + 1. The
         # maximum over ranks that agree is exact; a mean of three equal numbers need not be.
         module.log(
@@ -159,7 +153,9 @@ def log_scalars(
         )
 
 
-def line(result: SelectionResult, prefix: str, newest: int, values: dict[str, float], drawn: int) -> str:
+def line(
+    result: SelectionResult, prefix: str, newest: int, values: dict[str, float], drawn: int, said: set[str]
+) -> str:
     """Return the one line that is printed per validation.
 
     Args:
@@ -168,6 +164,7 @@ def line(result: SelectionResult, prefix: str, newest: int, values: dict[str, fl
         newest: the step of the newest arms.
         values: see :func:`scalars`.
         drawn: samples drawn in this validation.
+        said: gets the notes of the result that are in it; one that was there before is not said again.
     """
     if result.best is None:
         return f"{prefix}: step {newest}: no arm could be scored ({drawn} samples)."
@@ -181,10 +178,13 @@ def line(result: SelectionResult, prefix: str, newest: int, values: dict[str, fl
         verdict = "the only arm"
     rivals = f" with {', '.join(result.tied)}" if result.tied else ""
     metric = result.metric.removeprefix("Optimistic")
-    return (
+    notes = [note for note in result.notes if note not in said]
+    said.update(notes)
+    text = (
         f"{prefix}: step {newest}: best {result.best} {metric} {_number(values['best'])} ({interval}), "
         f"{newcomer}; {verdict}{rivals}; {drawn} samples, {result.total_samples} in all."
     )
+    return " ".join([text, *notes])
 
 
 def _number(value: float) -> str:
@@ -250,6 +250,31 @@ def write_result(folder: RunFolder, result: SelectionResult, history: str) -> No
         path.write_text(text, encoding="utf-8")
 
 
+def first_pictures(samples: list[Tensor]) -> list[bytes]:
+    """Return small pictures of what an arm drew first, none if these are no images.
+
+    Args:
+        samples: batches of samples.
+    """
+    try:
+        return thumbnails(torch.cat(samples))
+    except Exception:  # whether the samples can be used is judged elsewhere
+        return []
+
+
+def illustrate(result: SelectionResult, pictures: Mapping[str, list[bytes]]) -> SelectionResult:
+    """Show samples of the best arm and its closest rival in the result.
+
+    Args:
+        result: the selection so far.
+        pictures: PNG files by arm.
+    """
+    for row in result.table()[:2]:
+        if pictures.get(row["arm"]):
+            result.add_pictures(row["arm"], pictures[row["arm"]])
+    return result
+
+
 def publish(
     trainer: Trainer,
     prefix: str,
@@ -259,7 +284,7 @@ def publish(
     *,
     plot: bool,
 ) -> None:
-    """Give the table, and at the end the plot, to the loggers that can show them; on rank 0. It never raises.
+    """Give the table, and at the end the plot and samples of the best, to the loggers; on rank 0. It never raises.
 
     Args:
         trainer: the running Trainer.
@@ -283,6 +308,9 @@ def publish(
         if figure is not None:
             with never_fatal(say, f"{kind} does not take the plot"):
                 _show_figure(logger, prefix, figure, picture, trainer.global_step)
+        if plot and result.best in result.pictures:
+            with never_fatal(say, f"{kind} does not take the samples"):
+                _show_samples(logger, prefix, sheet(result.pictures[result.best]), trainer.global_step)
     if figure is not None:
         import matplotlib.pyplot as plt
 
@@ -300,6 +328,8 @@ def _show_table(logger: Any, prefix: str, result: SelectionResult, step: int) ->
         logger.log_table(key=f"{prefix}/selection", columns=list(COLUMNS), data=rows)
     elif hasattr(_experiment(logger), "add_text"):  # TensorBoard
         logger.experiment.add_text(f"{prefix}/selection", result.to_markdown(), global_step=step)
+    elif hasattr(_experiment(logger), "log_text") and hasattr(logger, "run_id"):  # MLflow
+        logger.experiment.log_text(logger.run_id, result.to_markdown(), f"{prefix}.md")
 
 
 def _show_figure(logger: Any, prefix: str, figure: Any, picture: Path | None, step: int) -> None:
@@ -314,6 +344,21 @@ def _show_figure(logger: Any, prefix: str, figure: Any, picture: Path | None, st
         experiment.log_figure(logger.run_id, figure, f"{prefix}.png")
     elif hasattr(experiment, "log_figure"):  # Comet
         experiment.log_figure(figure_name=f"{prefix}/selection", figure=figure, step=step)
+
+
+def _show_samples(logger: Any, prefix: str, samples: Any, step: int) -> None:
+    experiment = _experiment(logger)
+    if isinstance(logger, CSVLogger):
+        with atomic_write(Path(logger.log_dir) / f"{prefix}_samples.png") as path:
+            samples.save(path, "PNG")
+    elif hasattr(logger, "log_image"):  # Weights & Biases
+        logger.log_image(key=f"{prefix}/samples", images=[samples])
+    elif hasattr(experiment, "add_image"):  # TensorBoard
+        experiment.add_image(f"{prefix}/samples", np.asarray(samples), global_step=step, dataformats="HWC")
+    elif hasattr(experiment, "log_image") and hasattr(logger, "run_id"):  # MLflow
+        experiment.log_image(logger.run_id, samples, f"{prefix}_samples.png")
+    elif hasattr(experiment, "log_image"):  # Comet
+        experiment.log_image(samples, name=f"{prefix}/samples", step=step)
 
 
 def _experiment(logger: Any) -> Any:
@@ -345,7 +390,8 @@ def progress(trainer: Trainer, prefix: str, total: int) -> Iterator[Advance]:
     bar = trainer.progress_bar_callback
     if isinstance(bar, RichProgressBar) and bar.is_enabled and bar.progress is not None:
         rich = bar.progress
-        task = rich.add_task(f"[{bar.theme.description}]{prefix}", total=total)
+        style = f"[{bar.theme.description}]" if bar.theme.description else ""  # by default there is none
+        task = rich.add_task(f"{style}{prefix}", total=total)
 
         def advance(samples: int) -> None:
             rich.update(task, advance=samples, visible=True)

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tm_bandit._guards import seed_all
 from tm_bandit.errors import BanditError, InputError, NotReadyError, WeightsError
-from tm_bandit.execution.local import Sampler, draw_rows
-from tm_bandit.execution.rng import seed_all
+from tm_bandit.execution.conditions import Conditions, chunk_of
+from tm_bandit.execution.draw import Sampler, draw_rows
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.selection.checkpoints import SamplerLike, bind_sampler
+from tm_bandit.selection.repeats import may_come_again, repeats
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
@@ -26,6 +28,7 @@ class RowSampler:
         metric: turns samples into rows.
         variants: keyword arguments of the sampler by variant.
         chunk_size: samples per call of the sampler, always the same, so that compiled modules compile once.
+        conditions: labels or prompts that the sampler has to take; ``None`` if there are none.
     """
 
     def __init__(
@@ -34,37 +37,50 @@ class RowSampler:
         metric: OptimisticMetric,
         variants: Mapping[str, Mapping[str, Any]],
         chunk_size: int,
+        conditions: Conditions | None = None,
     ) -> None:
         self.sampler = sampler
         self.metric = metric
         self.variants = variants
         self.chunk_size = chunk_size
+        self.conditions = conditions
         self._bound: dict[str, Sampler] = {}
+        #: The samples of the last chunk, as they were drawn.
+        self.latest = torch.zeros(0)
 
     def check(self, module: LightningModule) -> None:
-        """Raise an ``InputError`` if the module has no method to sample with; nothing is called.
+        """Raise an ``InputError`` if the module has no method to sample with, or that takes no conditions.
 
         Args:
             module: the module that is being trained.
         """
-        bind_sampler(module, self.sampler, {})
+        bind_sampler(module, self.sampler, {}, conditioned=self.conditions is not None)
 
-    def rehearse(self, trainer: Trainer, module: LightningModule) -> None:
+    def rehearse(self, trainer: Trainer, module: LightningModule, batch_size: int) -> None:
         """Draw one chunk of every variant and see whether the metric can use it, before any training time is spent.
+
+        The first variant is drawn from twice, to see whether the sampler heeds its seed.
 
         Args:
             trainer: the running Trainer.
             module: the module that is being trained.
+            batch_size: samples per pull, of which the conditions are asked for.
 
         Raises:
-            InputError: if a call fails, or if the metric refuses what it returns.
+            InputError: if a call fails, if the metric refuses what it returns, or if the conditions cannot be had.
         """
+        taken = () if self.conditions is None else self.conditions.take(0, batch_size, seed=())
+        conditions = chunk_of(taken, 0, self.chunk_size)
         for variant in self.variants:
             called = f"the sampler, variant {variant!r}," if variant else "the sampler"
             try:
-                rows = self.rows(trainer, module, variant, seed=0)
+                rows = self.rows(trainer, module, variant, seed=0, conditions=conditions)
                 # Untrained weights may well give values that are not finite; only the kind of output is judged here.
-                self.metric.check_rows(torch.nan_to_num(rows))
+                rows = self.metric.check_rows(torch.nan_to_num(rows))
+                if variant == next(iter(self.variants)):
+                    again = torch.nan_to_num(self.rows(trainer, module, variant, seed=1, conditions=conditions))
+                    if torch.equal(rows, self.metric.check_rows(again)) and not may_come_again(rows):
+                        raise repeats(0, 1)
             except (NotReadyError, WeightsError):
                 raise  # the metric itself cannot be used, whatever the sampler returns
             except Exception as error:  # also what a feature network raises on a wrong shape
@@ -73,7 +89,14 @@ class RowSampler:
                     f"score, but got {_text(error)}; repair it before the training, or give another sampler=."
                 ) from error
 
-    def rows(self, trainer: Trainer, module: LightningModule, variant: str, seed: int) -> Tensor:
+    def rows(
+        self,
+        trainer: Trainer,
+        module: LightningModule,
+        variant: str,
+        seed: int,
+        conditions: tuple[Any, ...] | Tensor = (),
+    ) -> Tensor:
         """Return the rows of one chunk; it seeds the global random states, which the caller has put aside.
 
         Args:
@@ -81,6 +104,7 @@ class RowSampler:
             module: the module with the arm's weights; always the same one.
             variant: name of the sampler variant.
             seed: seed of the chunk.
+            conditions: of the chunk; empty if there are none.
 
         Raises:
             ArmError: if the sampler fails, or does not return ``chunk_size`` samples that the metric can take.
@@ -90,7 +114,12 @@ class RowSampler:
             context = trainer.precision_plugin.val_step_context
             self._bound[variant] = bind_sampler(module, self.sampler, self.variants[variant], context)
         seed_all(seed)
-        return draw_rows(self._bound[variant], self.chunk_size, seed, self.metric)
+
+        def draw(num_samples: int, **given: Any) -> Tensor:
+            self.latest = self._bound[variant](num_samples, **given)
+            return self.latest
+
+        return draw_rows(draw, self.chunk_size, seed, self.metric, conditions=conditions)
 
 
 def _text(error: Exception) -> str:

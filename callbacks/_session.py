@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
+from tm_bandit._guards import preserved_rng
 from tm_bandit._weights_file import content_tag
 from tm_bandit.callbacks import _report
-from tm_bandit.callbacks._arms import Arm, losers, surplus
+from tm_bandit.callbacks._also import Companions
+from tm_bandit.callbacks._arms import Arm, losers, note_variant, surplus
 from tm_bandit.callbacks._books import STRIKES, Books
 from tm_bandit.callbacks._checkpoint import is_on_disk
-from tm_bandit.callbacks._distributed import Ranks, check_shared
+from tm_bandit.callbacks._commit import Commit
+from tm_bandit.callbacks._distributed import check_shared, ranks_of
 from tm_bandit.callbacks._folder import disown
 from tm_bandit.callbacks._opening import is_dev_run, is_validation_next, open_folder, warn_of_idle_ranks
 from tm_bandit.callbacks._pulls import Outcome, PullLoop
@@ -26,15 +29,14 @@ from tm_bandit.callbacks._reference import (
     reference_tag,
     validation_loaders,
 )
-from tm_bandit.callbacks._report import HistoryText, Summary
+from tm_bandit.callbacks._report import Summary
 from tm_bandit.callbacks._resume import ResumePoint, checked, take_up
 from tm_bandit.callbacks._sampling import RowSampler
-from tm_bandit.callbacks._sidecar import write_sidecar
 from tm_bandit.callbacks._store import ArmStore
 from tm_bandit.callbacks._weights import BorrowedModule, Weights, averaged_weights, persistent_tensors
 from tm_bandit.errors import InputError
-from tm_bandit.execution.rng import preserved_rng
-from tm_bandit.metrics.fid import OptimisticFID
+from tm_bandit.execution.conditions import Conditions
+from tm_bandit.metrics.referenced_metric import ReferencedMetric
 from tm_bandit.reference import ReferenceStatistics
 from tm_bandit.report.result import SelectionResult
 from tm_bandit.selection.selector import ModelSelector
@@ -44,15 +46,11 @@ if TYPE_CHECKING:
 
     from tm_bandit.callbacks.bandit_checkpoint import BanditCheckpoint
 
-#: What version 0.1 left in the folder, which nobody needs once a checkpoint of this version is on disk.
-_LEFT_BY_01 = ("stats.pt", "stats.previous.pt", "files.json")
-
 
 class Session:
     """Admits arms, spends the budget, keeps the books; one per training, on all ranks.
 
-    Rank 0 owns the statistics and decides. The others hold the arms' weights, draw their share of each pull, and are
-    told the outcome.
+    Rank 0 owns the statistics and decides. The others hold weights, draw their share of each pull, and are told.
 
     Args:
         settings: the callback.
@@ -64,28 +62,29 @@ class Session:
         self.settings = settings
         self.trainer = trainer
         self.module = module
-        self.ranks = Ranks(trainer)
+        self.ranks = ranks_of(trainer)
         self.books = Books()
         self.store: ArmStore
         self.cut_off = False
         self._state: dict[str, Any] = {}
         self._borrowed: BorrowedModule[LightningModule] | None = None
-        self._written = True
         self._selector: ModelSelector | None = None
         self._resumed: ResumePoint | None = None
         self._live_tag = ""
         self._missed: tuple[int, dict[bool, Weights]] | None = None
         self._collector: ReferenceCollector | None = None
-        self._borrower: OptimisticFID | None = None
+        self._borrower: ReferencedMetric | None = None
         self._summary: Summary | None = None
         self._rows = self.row_sampler(settings)
-        self._history = HistoryText()
         self._said: set[str] = set()
+        self._pictures: dict[str, list[bytes]] = {}
+        self._companions = Companions(settings.also, self._say)
 
     @staticmethod
     def row_sampler(settings: BanditCheckpoint) -> RowSampler:
         """Return what draws rows the way the callback says."""
-        return RowSampler(settings.sampler, settings.metric, settings.variants, settings.chunk_size)
+        conditions = Conditions.of(settings.conditions)
+        return RowSampler(settings.sampler, settings.metric, settings.variants, settings.chunk_size, conditions)
 
     def open(self, point: ResumePoint | None) -> Summary | None:
         """Prepare everything and refuse what would fail later; return what a resumed training already knows.
@@ -106,6 +105,7 @@ class Session:
             with suppress(Exception):  # tensors of a kind that has no bytes
                 self._live_tag = content_tag(persistent_tensors(self.module)) if self.ranks.is_zero else ""
         self.store = ArmStore(folder, self.settings.store, active=not is_dev_run(self.trainer))
+        self._disk = Commit(self.store, self.ranks, self.trainer, self.settings.key, self._say)
         try:
             if self.store.active:
                 check_shared(folder.root, self.ranks, everywhere=self.settings.store == "disk")
@@ -130,7 +130,7 @@ class Session:
             try:
                 if self._collector is not None and self.trainer.enable_validation:
                     self._collector.check(validation_loaders(self.trainer), self.module.device)
-                self._rows.rehearse(self.trainer, self.module)
+                self._rows.rehearse(self.trainer, self.module, self.settings.batch_size)
             except Exception as reason:  # any: the other ranks must hear of it before all of them stop
                 error = reason
             self.ranks.agree(error)
@@ -197,7 +197,7 @@ class Session:
             return None
         summary = self._summarise(self._selector.result(), tuple(self.books.arms))
         if self.store.active:
-            self._write_result(summary)  # the process may have been killed before it could
+            self._disk.write_result(summary.result)  # the process may have been killed before it could
         return summary
 
     def collect(self, batch: Any) -> None:
@@ -220,7 +220,7 @@ class Session:
         self._lend_reference(collector.metric, reference)
         self._start_selector()
 
-    def _lend_reference(self, metric: OptimisticFID, reference: ReferenceStatistics) -> None:
+    def _lend_reference(self, metric: ReferencedMetric, reference: ReferenceStatistics) -> None:
         metric.use_reference(reference)
         self._borrower, self.books.reference = metric, reference_tag(reference)
 
@@ -264,6 +264,7 @@ class Session:
             outcome = self._spend(borrowed)
             summary = self.ranks.tell(self._conclude(step, outcome) if self.ranks.is_zero else None)
             assert summary is not None
+            summary = self._companions.extend(summary, step, self.books.arms, self.module.device)
             self._tidy(summary, borrowed)
         self.books.turn_page(step)
         self.cut_off = False
@@ -313,7 +314,7 @@ class Session:
 
     def _spend(self, borrowed: BorrowedModule[LightningModule]) -> Outcome:
         pulls = 2 if is_dev_run(self.trainer) else self.settings.budget // self.settings.batch_size
-        loop = PullLoop(self._rows, self.store, self.books.arms, self.settings.batch_size, self.ranks)
+        loop = PullLoop(self._rows, self.store, self.books.arms, self.settings.batch_size, self.ranks, self._companions)
         with _report.progress(self.trainer, self.settings.key, pulls * self.settings.batch_size) as advance:
             return loop.run(self.trainer, borrowed, self._selector, pulls, advance)
 
@@ -360,16 +361,17 @@ class Session:
             selector.load_state_dict(selector.state_dict())
         failed = bool(outcome.reasons) and set(selector.arms) <= set(outcome.reasons)
         self._count_failures(outcome)
+        self._pictures |= outcome.pictures
         active = {name: arm for name, arm in self.books.arms.items() if name in selector.arms}
         result = selector.result()
         values = _report.scalars(result, active, step, set(outcome.failed))
-        rank_zero_info(_report.line(result, self.settings.key, step, values, outcome.samples))
+        rank_zero_info(_report.line(result, self.settings.key, step, values, outcome.samples, self._said))
         lost: tuple[str, ...] = ()
         best = self.books.arms.get(result.best or "")
         # As long as the best arm could not be written, those that were written are all there is after an interruption.
         safe = best is not None and (self.store.kind == "memory" or self.store.has_file(best.weights))
         if result.best is not None and not failed and (safe or not self.store.active):
-            order = losers(active, result.best, selector.compare)
+            order = losers(result.arms, result.best)
             dropped = surplus(active.values(), order, result.best, self.settings.max_arms)
             for arm in dropped:
                 del active[arm.name]
@@ -377,12 +379,14 @@ class Session:
             lost = tuple(arm.name for arm in dropped)
             if dropped:
                 result = selector.result()
+        result = _report.illustrate(result, self._pictures)
         return replace(self._summarise(result, tuple(active), values), lost=lost, failures=dict(self.books.failures))
 
     def _summarise(
         self, result: SelectionResult, active: tuple[str, ...], values: dict[str, float] | None = None
     ) -> Summary:
         arms = {name: self.books.arms[name] for name in active}
+        note_variant(result, self.settings.variants)
         if values is None:
             values = _report.scalars(result, arms, max(arm.step for arm in arms.values()))
         best = arms.get(result.best or "")
@@ -412,63 +416,12 @@ class Session:
                     self.store.drop_file(name, number)
 
     def _commit(self, summary: Summary) -> Summary:
-        """Put what is known on disk, in an order in which a kill at any moment loses nothing; on all ranks."""
-        planned = self.ranks.tell(self.store.planned() if self.ranks.is_zero else {})
-        state = self.books.describe(self.store, planned)
-        if self.store.active:
-            self._written = self.ranks.tell(self.ranks.is_zero and self._write_sidecar(summary, state))
-        self.store.commit(planned, self.ranks)
-        self._summary = replace(summary, best_path=self._best_path(summary))
-        self._state = state
+        """Put what is known on disk; from the moment it is there, a checkpoint that Lightning writes says so."""
+        self._summary, self._state = self._disk.write(summary, self._summary, self.books, self._selector)
         if self.ranks.is_zero and self.store.active:
-            self._write_result(self._summary)
-        self._let_go()
+            self._disk.write_result(self._summary.result)
+        self._disk.let_go(self._summary, self.books)
         return self._summary
-
-    def _best_path(self, summary: Summary) -> str:
-        path = self.store.path(self.books.arms[summary.best_arm].weights) if summary.best_arm else ""
-        before = "" if self._summary is None else self._summary.best_path
-        # A best arm that could not be written yet leaves the last one that was.
-        return path or before
-
-    def _best_is_safe(self) -> bool:
-        """Whether the file of the best arm is there under its name."""
-        best = "" if self._summary is None else self._summary.best_arm
-        return not best or self.books.arms[best].weights in self.store.files
-
-    def _write_sidecar(self, summary: Summary, state: dict[str, Any]) -> bool:
-        assert self._selector is not None
-        assert summary.result is not None
-        try:
-            history = self._history.read(summary.result.history)
-            write_sidecar(self.store.folder, self.books.lineage, state, self._selector.state_dict(), history)
-        except Exception as error:  # torch reports a full disk as a RuntimeError; the other ranks wait for an answer
-            text = f"the statistics could not be written ({error}). Nothing is deleted until they can be."
-            self._say(text, kind="statistics")
-            return False
-        return True
-
-    def _write_result(self, summary: Summary) -> None:
-        result = summary.result
-        assert result is not None
-        with _report.never_fatal(self._say, "the result could not be written"):
-            _report.write_result(self.store.folder, result, self._history.read(result.history))
-        _report.publish(self.trainer, self.settings.key, result, None, self._say, plot=False)
-
-    def _let_go(self, alone: bool = False) -> None:
-        """Delete what the newest checkpoint on disk cannot ask for any more.
-
-        Args:
-            alone: do not tell the other ranks; at the end of a training they may be gone.
-        """
-        if not (self._written and self._best_is_safe()):
-            return
-        newest, confirmed = (None if point is None else point[0] for point in (self.books.dumped, self.books.confirmed))
-        self.store.purge(newest, confirmed, self.ranks, alone)
-        if self.ranks.is_zero:
-            old = _LEFT_BY_01 if self.books.confirmed is not None and self.books.confirmed[1] else ()
-            for name in (*self.books.superseded(), *old):
-                self.store.folder.delete(name)
 
     # ---- the end, and the state -------------------------------------------------------------------------------
 
@@ -497,10 +450,10 @@ class Session:
             if not self.store.folder.has(_report.PLOT):
                 self.publish()  # a training that is resumed at its very end does not come past `on_train_end`
             self.books.close()
-            if self.ranks.is_zero and self._best_is_safe():
+            if self.ranks.is_zero and self._disk.is_safe(self._summary, self.books):
                 for part in self.store.folder.parts():
                     self.store.folder.delete(part)
-            self._let_go(alone=True)
+            self._disk.let_go(self._summary, self.books, alone=True)
         self.release()
 
     def hold(self) -> None:

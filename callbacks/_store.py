@@ -19,7 +19,7 @@ from tm_bandit.errors import ArmError
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
 
-    from tm_bandit.callbacks._distributed import Ranks
+    from tm_bandit.execution.ranks import Ranks
 
 #: How a file of an arm is made: as the Trainer makes a checkpoint, or of the weights alone.
 Form = Literal["checkpoint", "bare"]

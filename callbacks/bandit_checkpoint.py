@@ -13,25 +13,29 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.trainer.states import TrainerFn
-from lightning.pytorch.utilities import rank_zero_warn
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch import Tensor
-from torchmetrics import Metric
+from torchmetrics import Metric, MetricCollection
 from typing_extensions import override
 
-from tm_bandit._arguments import check_count
-from tm_bandit.callbacks._arms import check_variants, newcomer_burn_in
-from tm_bandit.callbacks._distributed import default_chunk_size, refuse_sharded
+from tm_bandit._arguments import check_choice, check_count, check_path
+from tm_bandit.callbacks._after import Afterwards, check_whole
+from tm_bandit.callbacks._also import check_also
+from tm_bandit.callbacks._arms import check_variants, newcomer_burn_in, variant_of
+from tm_bandit.callbacks._distributed import refuse_sharded
+from tm_bandit.callbacks._opening import is_dev_run, warn_of_burn_in
 from tm_bandit.callbacks._report import RESULT, Summary, log_scalars, passed_over
 from tm_bandit.callbacks._resume import ResumePoint
 from tm_bandit.callbacks._session import Session
 from tm_bandit.callbacks._weights import averaging_callback
 from tm_bandit.errors import InputError
+from tm_bandit.execution.ranks import default_chunk_size
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.report.result import SelectionResult
 from tm_bandit.selection.selector import ModelSelector
 
-#: Arms get tens of pulls here, not hundreds: with the selector's own five per cent, nearly every pull would compute
-#: numbers that nobody looks at before the end of the validation, when all of them are made fresh anyway.
+#: Arms get tens of pulls here, not hundreds: with the selector's own ten per cent, nearly every pull would be a look at
+#: all contenders, and a look costs more than a small sampler.
 _REFRESH = 0.25
 
 _KEY = re.compile(r"[A-Za-z0-9_. -]+(/[A-Za-z0-9_. -]+)*")
@@ -41,25 +45,28 @@ class BanditCheckpoint(Checkpoint):
     """Finds the checkpoint that generates best, with few samples.
 
     Every validation admits the current weights as a new arm (with :class:`~lightning.pytorch.callbacks.WeightAveraging`
-    the averaged ones too, times the sampler's ``variants``) and spends ``budget`` samples on all arms, most of them on
-    the newcomer and on those that may still be the best. Statistics live on from one validation to the next. At most
-    ``max_arms`` remain; the most certain losers go first, and their files once no checkpoint needs them.
+    the averaged ones too, times the sampler's ``variants``) and spends up to ``budget`` samples on the newcomers and on
+    the arms that may still be the best. It ends as soon as it is decided which arm is. Statistics live on from one
+    validation to the next, and an arm that was beaten stays beaten. The arms of at most ``max_arms`` checkpoints
+    remain: those that are certified to be worse go first, then those that likely are, then those that look worst; their
+    files go once no checkpoint needs them.
 
     With a fixed seed, training gives bit-identical weights with and without this callback. It is a ``Checkpoint``:
     Lightning then adds no ``ModelCheckpoint`` of its own, so list one after it if training shall be resumable.
 
-    Logged at every validation: ``{key}/current``, ``{key}/current_is_best``, ``{key}/best``, ``{key}/best_step`` and,
-    for each arm that got samples, ``{key}/<arm>/{estimate,lower,upper,n}``. Let a ``ModelCheckpoint`` or an
-    ``EarlyStopping`` monitor ``{key}/current``. If the newest samples are no numbers, it is infinite, on which
-    ``EarlyStopping(check_finite=True)`` stops. If there is no score, because sampling failed or the validation is
-    passed over, it is the worst finite number.
+    Logged at every validation: ``{key}/current``, ``{key}/current_is_best``, ``{key}/best``, ``{key}/best_step`` and
+    the debiased scores of the newest weights, one curve for each kind of arm: ``{key}/raw``, ``{key}/avg`` and, with
+    variants, ``{key}/raw/<variant>`` and so on. The table that loggers get has all arms and their intervals. Let a
+    ``ModelCheckpoint`` or an ``EarlyStopping`` monitor ``{key}/current``. If the newest samples are no numbers, it is
+    infinite, on which ``EarlyStopping(check_finite=True)`` stops. If there is no score, because sampling failed or the
+    validation is passed over, it is the worst finite number.
 
     Args:
-        metric: an ``OptimisticFID`` or ``OptimisticIS``; not an attribute of the module. If it has no reference, the
-            real images of the first validation become its reference.
+        metric: an ``OptimisticFID``, ``OptimisticIS``, ``OptimisticKID`` or ``OptimisticMean``; not an attribute of the
+            module. If it needs a reference and has none, the real images of the first validation become it.
         sampler: ``None`` calls ``pl_module.sample(n, **variant)``, a string names another method, a callable is called
             as ``sampler(pl_module, n, generator=generator, **variant)``. Global generators are seeded as well.
-        budget: samples per validation, over all ranks and arms.
+        budget: the most samples per validation, over all ranks and arms.
         batch_size: samples per pull.
         chunk_size: samples per call of the sampler. One rank makes several such calls, several ranks share them, and
             the samples are the same. ``None`` makes up to four calls per pull.
@@ -67,10 +74,12 @@ class BanditCheckpoint(Checkpoint):
         variants: keyword arguments of the sampler by name, such as ``{"": {}, "cfg3": {"guidance_scale": 3.0}}``; each
             is an arm of its own.
         averaged: whether the averaged weights of ``WeightAveraging`` are arms too.
-        max_arms: how many arms stay for the next validation.
+        max_arms: how many checkpoints stay for the next validation, each with all of its arms: three variants of raw
+            and averaged weights are six arms of one checkpoint.
         min_step: validations before this ``global_step`` are passed over.
         every_n_epochs: only validations of every n-th epoch count.
-        stop: as in :class:`~tm_bandit.ModelSelector`; ``"likely"`` and ``"certified"`` may leave budget unspent.
+        stop: as in :class:`~tm_bandit.ModelSelector`: by default a validation ends when the best arm is likely found,
+            if the metric can tell. ``"budget"`` spends the whole budget every time.
         seed: seed of all samples.
         key: prefix of what is logged, and name of the folder; two such callbacks need two keys.
         dirpath: folder of the arm files; ``None`` means a folder ``key`` where the logger writes.
@@ -78,10 +87,21 @@ class BanditCheckpoint(Checkpoint):
             loses the others when training is interrupted.
         real: where the real images of a validation batch are: an index, a key, or a function ``batch -> images``;
             ``None`` looks for them.
-        goal: as in :class:`~tm_bandit.ModelSelector`.
+        goal: as in :class:`~tm_bandit.ModelSelector`: ``"identify"`` finds the best arm, ``"regret"`` draws mostly from
+            arms that are good.
         burn_in: samples that every new arm gets before the policy is asked about it. ``"auto"`` means 50 (so that an
             unlucky first batch does not shut a good arm out), but at least two batches, and no more than leaves half of
             the budget to the contenders.
+        pairing: as in :class:`~tm_bandit.ModelSelector`. Newcomers of later validations begin with the noise that the
+            first arms began with.
+        conditions: as in :class:`~tm_bandit.ModelSelector`; the sampler gets those of its chunk as ``conditions=``.
+        also: other metrics, ours or torchmetrics', of the same samples: what they say of the newest arm and of the best
+            one is logged as ``{key}/current/<name>`` and ``{key}/best/<name>``, at no further sampling cost. They do
+            not take part in the choice, need their references, and begin anew when a training is resumed.
+        evaluate: ``"after"`` only writes the arms during the training and compares them at its end: for strategies that
+            shard the module (FSDP, ModelParallel), where no process could sample, and to leave the work to
+            ``tm-bandit watch``. The budget of all validations is spent then. Sharded strategies themselves need GPUs
+            and are not covered by the tests.
 
     Attributes:
         best_model_path: file of the best arm; its ``state_dict`` is the arm. Empty before the first validation. Being
@@ -112,20 +132,30 @@ class BanditCheckpoint(Checkpoint):
         max_arms: int = 8,
         min_step: int = 1,
         every_n_epochs: int = 1,
-        stop: str = "budget",
+        stop: Optional[Literal["budget", "certified", "likely"]] = None,  # noqa: UP045
         seed: int = 0,
         key: str = "bandit",
         dirpath: Optional[Union[str, os.PathLike]] = None,  # type: ignore[type-arg]  # noqa: UP007, UP045
         store: Literal["disk", "memory"] = "disk",
         real: Union[Callable, str, int, None] = None,  # type: ignore[type-arg]  # noqa: UP007
-        goal: str = "regret",
+        goal: Literal["regret", "identify"] = "identify",
         burn_in: Union[int, Literal["auto"]] = "auto",  # noqa: UP007
+        pairing: Literal["common", "independent"] = "common",
+        conditions: Union[Callable, list[Any], None] = None,  # type: ignore[type-arg]  # noqa: UP007
+        also: Optional[Union[Metric, MetricCollection]] = None,  # noqa: UP007, UP045
+        evaluate: Literal["validation", "after"] = "validation",
     ) -> None:
         super().__init__()
         if not isinstance(metric, OptimisticMetric):
             raise InputError(
                 f"Expected metric to be an OptimisticFID or OptimisticIS, but got {type(metric).__name__}; "
-                "these are the metrics that have bounds."
+                "our metrics (KID and means too) are those that have bounds."
+            )
+        given: Any = budget
+        if isinstance(given, str):
+            raise InputError(
+                f"Expected `budget` to be a number of samples per validation, but got {budget!r}; times are for "
+                "ModelSelector: here two trainings with the same seed would keep different checkpoints."
             )
         budget, batch_size = check_count("budget", budget, 1), check_count("batch_size", batch_size, 1)
         chunk_size = None if chunk_size is None else check_count("chunk_size", chunk_size, 1)
@@ -133,11 +163,9 @@ class BanditCheckpoint(Checkpoint):
             raise InputError(
                 f"Expected a budget of at least one pull of {batch_size} samples, but got {budget}; raise it."
             )
-        if not isinstance(key, str) or not _KEY.fullmatch(key):
+        if not isinstance(key, str) or not _KEY.fullmatch(key) or not all(part.strip(". ") for part in key.split("/")):
             raise InputError(f"Expected key to be letters, digits and `_.-/`, but got {key!r}; choose another one.")
-        if store not in ("disk", "memory"):
-            raise InputError(f"Expected store to be 'disk' or 'memory', but got {store!r}; choose one of these.")
-        if dirpath is not None and "://" in os.fspath(dirpath):
+        if dirpath is not None and "://" in check_path("dirpath", dirpath):
             raise InputError(f"Expected dirpath on a mounted file system, but got {dirpath!r}; use a local folder.")
         self.metric = metric
         self.sampler = sampler
@@ -153,11 +181,18 @@ class BanditCheckpoint(Checkpoint):
         self.stop = stop
         self.seed = seed
         self.key = key
-        self.dirpath = None if dirpath is None else os.fspath(dirpath)
+        self.dirpath = None if dirpath is None else os.path.expanduser(dirpath)
+        check_choice("store", store, ("disk", "memory"))
         self.store = store
         self.real = real
         self.goal = goal
         self.burn_in = burn_in
+        self.pairing = pairing
+        self.conditions = conditions
+        self.also = check_also(also)
+        self.evaluate = check_choice("evaluate", evaluate, ("validation", "after"))
+        if self.evaluate == "after" and self.also is not None:
+            raise InputError("Expected no also= with evaluate='after', which draws nothing during the training.")
         self.new_selector()  # refuses a wrong policy, stop or seed here, not hours later
         self._forget()
 
@@ -166,8 +201,8 @@ class BanditCheckpoint(Checkpoint):
         self.best_model_path = ""
         self._result: SelectionResult | None = None
         self._values: dict[str, float] = {}
-        self._logged: dict[str, float] = {}
         self._session: Session | None = None
+        self._afterwards: Afterwards | None = None
         self._point: ResumePoint | None = None
         self._loading: dict[str, Any] | None = None
         self._running = False
@@ -175,7 +210,14 @@ class BanditCheckpoint(Checkpoint):
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy (for a process that is spawned, or by a user) is the same callback before any training.
-        blank = {"_session": None, "_point": None, "_loading": None, "_running": False, "_owner": None}
+        blank = {
+            "_session": None,
+            "_afterwards": None,
+            "_point": None,
+            "_loading": None,
+            "_running": False,
+            "_owner": None,
+        }
         return {**self.__dict__, **blank}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -201,6 +243,11 @@ class BanditCheckpoint(Checkpoint):
         return "" if self.result is None else self.result.best or ""
 
     @property
+    def best_variant(self) -> dict[str, Any]:
+        """Keyword arguments with which the best arm was sampled; empty if it has none, or there is no best arm yet."""
+        return dict(self.variants.get(variant_of(self.best_arm), {}))
+
+    @property
     def best_model_score(self) -> Tensor | None:
         """Debiased score of the best arm; ``None`` if there is none yet."""
         if self.result is None or self.result.best is None:
@@ -222,7 +269,7 @@ class BanditCheckpoint(Checkpoint):
             newcomers: how many arms join in one validation.
         """
         burn_in = self.burn_in
-        if burn_in == "auto":
+        if isinstance(burn_in, str) and burn_in == "auto":
             least = max(self.metric.min_samples, 2 * self.batch_size)
             burn_in = newcomer_burn_in(least, self.budget, newcomers)
         return ModelSelector(
@@ -232,8 +279,10 @@ class BanditCheckpoint(Checkpoint):
             budget=0,
             burn_in=burn_in,
             seed=self.seed,
-            stop=self.stop,  # type: ignore[arg-type]
-            goal=self.goal,  # type: ignore[arg-type]
+            stop=self.stop,
+            goal=self.goal,
+            pairing=self.pairing,
+            conditions=self.conditions,
             refresh=_REFRESH,
         )
 
@@ -247,7 +296,7 @@ class BanditCheckpoint(Checkpoint):
                 "which does not take this callback for a Checkpoint; import Trainer and LightningModule from "
                 "`lightning.pytorch`."
             )
-        refuse_sharded(trainer)
+        check_whole(trainer) if self.evaluate == "after" else refuse_sharded(trainer)
         if self._owner[0]() is not trainer or self._owner[1]() is not pl_module:
             # The arms of another model, or of an earlier training, are nobody's rivals here.
             if self._session is not None:
@@ -263,12 +312,8 @@ class BanditCheckpoint(Checkpoint):
                 f"Expected {name} in this callback alone, but it is an attribute of {type(pl_module).__name__} as "
                 "well, where Lightning would reset it and save its network with the weights; give each its own."
             )
-        newcomers = self.newcomers(trainer)
-        if newcomers > self.max_arms:
-            raise InputError(
-                f"Expected max_arms to hold at least the {newcomers} arms of one validation (weights times variants), "
-                f"but got {self.max_arms}; raise max_arms or list fewer variants."
-            )
+        if self.evaluate == "validation" and not is_dev_run(trainer):
+            warn_of_burn_in(self, self.newcomers(trainer))
         Session.row_sampler(self).check(pl_module)
         if not trainer.enable_validation:
             rank_zero_warn(
@@ -279,6 +324,9 @@ class BanditCheckpoint(Checkpoint):
 
     @override
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.evaluate == "after":
+            self._afterwards = None if is_dev_run(trainer) else Afterwards(self, trainer)
+            return
         point, self._point = self._point, None
         if self._session is None or point is not None:
             if self._session is not None:
@@ -303,7 +351,7 @@ class BanditCheckpoint(Checkpoint):
         if self._session is not None and self._is_training(trainer) and not self._is_due(trainer):
             # A monitor needs its key from the first validation on, and one that is not logged again keeps its value.
             values = passed_over(self._values, self.metric.traits.higher_is_better)
-            log_scalars(pl_module, self.key, values, {}, unseen=True)
+            log_scalars(pl_module, self.key, values, unseen=True)
 
     @override
     def on_validation_batch_start(
@@ -313,6 +361,17 @@ class BanditCheckpoint(Checkpoint):
             self._session.collect(batch)
 
     @override
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        later = self._afterwards
+        if (
+            later is not None
+            and self._is_training(trainer)
+            and self.counts(trainer)
+            and trainer.global_step != later.step
+        ):
+            later.save(trainer)
+
+    @override
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._session is None or not self._is_training(trainer):
             return
@@ -320,14 +379,20 @@ class BanditCheckpoint(Checkpoint):
         self._adopt(self._session.make_up())
         if self._is_due(trainer):
             self._adopt(self._session.evaluate())
-            log_scalars(pl_module, self.key, self._values, self._logged)
-            self._logged = self._values
+            log_scalars(pl_module, self.key, self._values)
 
     @override
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._session is not None:
             self._adopt(self._session.last_chance())
             self._session.publish()
+        if self._afterwards is not None and self._afterwards.files:
+            found = self._afterwards.select(pl_module)
+            if found is not None:
+                self._result, self.best_model_path = found[0], str(found[1])
+        if self.best_model_path:
+            options = f" with {self.best_variant}" if self.best_variant else ""
+            rank_zero_info(f"{self.key}: the best arm is {self.best_arm}{options}, in {self.best_model_path}")
 
     @override
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

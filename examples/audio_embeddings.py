@@ -1,9 +1,12 @@
-"""Audio: choose between synthesisers by a Frechet audio distance, with a module of your own as the feature network.
+"""Which of my synthesisers sounds most like the recordings?
+=========================================================
+
+Audio: choose between synthesisers by a Frechet audio distance, with a module of your own as the feature network.
 
 The "real" recordings are plucked strings (Karplus and Strong); the candidates are the same strings with one thing
 wrong. The embedding is what FAD's VGGish starts with, the log-mel spectrogram, reduced to its mean and spread over
 time. A pretrained network (VGGish, CLAP, or I3D for video) is used in the same way: a module that takes what the
-samplers return, here waveforms of shape (n, samples), and returns one row of features per sample.
+samplers return, here waveforms of shape (n, samples), and returns one row of features per sample::
 
     python examples/audio_embeddings.py [--fast]
 """
@@ -13,7 +16,7 @@ import argparse
 import torch
 from torch import Tensor, nn
 
-from tm_bandit import ModelSelector, OptimisticFID, ReferenceStatistics
+from tm_bandit import ModelSelector, OptimisticFID, ReferenceStatistics, SelectionResult
 
 RATE, LENGTH = 8000, 4000
 
@@ -57,7 +60,7 @@ class Strings:
         return waves + self.noise * torch.randn(waves.shape, generator=generator)
 
 
-def main(fast: bool) -> None:
+def main(fast: bool) -> SelectionResult:
     network = LogMel()
     generator = torch.Generator().manual_seed(0)
     recordings = [Strings()(50, generator) for _ in range(4 if fast else 40)]
@@ -78,9 +81,11 @@ def main(fast: bool) -> None:
     result = selector.run(progress=False)
     print(result.to_markdown())
     print(f"\n{result.best} ({result.status}), {result.total_samples} sounds made")
+    return result
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    torch.set_num_threads(1)  # a small network: on a busy machine, threads would wait for each other
+    parser = argparse.ArgumentParser()
     parser.add_argument("--fast", action="store_true", help="a short run, as in the tests")
-    main(**vars(parser.parse_args()))
+    result = main(**vars(parser.parse_known_args()[0]))  # a notebook has arguments of its own

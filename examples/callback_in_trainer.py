@@ -1,7 +1,10 @@
-"""The callback in a Trainer: every validation's weights, raw and averaged, compete for one sampling budget.
+"""Which checkpoint of this training is the best?
+==============================================
+
+The callback in a Trainer: every validation's weights, raw and averaged, compete for one sampling budget.
 
 A flow-matching model of the digits is trained. At each validation the callback spends at most 400 samples, on the
-newest weights and on those older ones that may still be the best, and keeps the winner's file.
+newest weights and on those older ones that may still be the best, and keeps the winner's file::
 
     python examples/callback_in_trainer.py [--fast]
 """
@@ -10,15 +13,16 @@ import argparse
 import tempfile
 
 import lightning.pytorch as pl
+import torch
 from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint
 
-from tm_bandit import OptimisticFID, ReferenceStatistics
+from tm_bandit import OptimisticFID, ReferenceStatistics, SelectionResult
 from tm_bandit.callbacks import BanditCheckpoint
 from tm_bandit.demo.digits import train_classifier
 from tm_bandit.demo.flow import DigitFlow, DigitsData
 
 
-def main(fast: bool) -> None:
+def main(fast: bool) -> SelectionResult:
     pl.seed_everything(0, verbose=False)
     data = DigitsData()
     classifier = train_classifier(data.digits, steps=100 if fast else 600)
@@ -43,9 +47,11 @@ def main(fast: bool) -> None:
         print(f"\nbest: {bandit.best_arm} ({bandit.result.status}), FID about {bandit.best_model_score:.2f}")
         best = DigitFlow.load_from_checkpoint(bandit.best_model_path)
         print(f"loaded {sum(p.numel() for p in best.parameters()):,} weights from its own file")
+    return bandit.result
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    torch.set_num_threads(1)  # a small network: on a busy machine, threads would wait for each other
+    parser = argparse.ArgumentParser()
     parser.add_argument("--fast", action="store_true", help="a short run, as in the tests")
-    main(**vars(parser.parse_args()))
+    result = main(**vars(parser.parse_known_args()[0]))  # a notebook has arguments of its own

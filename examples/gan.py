@@ -1,7 +1,10 @@
-"""A GAN with manual optimisation: its quality jumps about, so the last weights are a lottery ticket.
+"""My GAN's quality jumps about: which weights do I keep?
+======================================================
+
+A GAN with manual optimisation: the last weights are a lottery ticket.
 
 The module has two optimizers and steps them itself; the callback needs only its `sample` method. The generator's
-truncation (scaling the latent code) is a second choice: each validation's weights compete at two truncations.
+truncation (scaling the latent code) is a second choice: each validation's weights compete at two truncations::
 
     python examples/gan.py [--fast]
 """
@@ -15,7 +18,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tm_bandit import OptimisticFID, ReferenceStatistics
+from tm_bandit import OptimisticFID, ReferenceStatistics, SelectionResult
 from tm_bandit.callbacks import BanditCheckpoint
 from tm_bandit.demo.digits import train_classifier
 from tm_bandit.demo.flow import DigitsData
@@ -62,7 +65,7 @@ class DigitGAN(pl.LightningModule):
         return self.generator(code).sigmoid().unflatten(1, (1, 8, 8))
 
 
-def main(fast: bool) -> None:
+def main(fast: bool) -> SelectionResult:
     pl.seed_everything(0, verbose=False)
     data = DigitsData(batch_size=64)
     classifier = train_classifier(data.digits, steps=100 if fast else 600)
@@ -89,9 +92,11 @@ def main(fast: bool) -> None:
         trainer.fit(DigitGAN(), data)
         print(bandit.result.to_markdown())
         print(f"\nbest: {bandit.best_arm} ({bandit.result.status})")
+    return bandit.result
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    torch.set_num_threads(1)  # a small network: on a busy machine, threads would wait for each other
+    parser = argparse.ArgumentParser()
     parser.add_argument("--fast", action="store_true", help="a short run, as in the tests")
-    main(**vars(parser.parse_args()))
+    result = main(**vars(parser.parse_known_args()[0]))  # a notebook has arguments of its own

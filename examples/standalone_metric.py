@@ -1,8 +1,11 @@
-"""Watch a FID while samples come in: the metric alone, in a plain PyTorch loop.
+"""How large is the FID of a model, and how sure is that after a few samples?
+==========================================================================
+
+Watch a FID while samples come in: the metric alone, in a plain PyTorch loop.
 
 Two models of the digits are fitted in a blink: one Gaussian for all images, and one Gaussian per class. Both metrics
 stream: feed batches, ask at any time. The plain FID starts far too high and falls with the number of samples; the
-interval and the debiased value can be used from the start.
+interval and the debiased value can be used from the start::
 
     python examples/standalone_metric.py [--fast]
 """
@@ -65,7 +68,9 @@ def main(fast: bool) -> None:
     print(f"better by FID: {better}")
 
 
+# sphinx_gallery_thumbnail_path = "images/witness.png"
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    torch.set_num_threads(1)  # a small network: on a busy machine, threads would wait for each other
+    parser = argparse.ArgumentParser()
     parser.add_argument("--fast", action="store_true", help="a short run, as in the tests")
-    main(**vars(parser.parse_args()))
+    main(**vars(parser.parse_known_args()[0]))  # a notebook has arguments of its own

@@ -1,9 +1,12 @@
-"""Any modality: choose between text generators by the Frechet distance of text embeddings.
+"""Which of my text generators writes most like the corpus?
+========================================================
+
+Any modality: choose between text generators by the Frechet distance of text embeddings.
 
 The candidates are Markov chains over characters, of order 1 to 5, trained on the prose that ships with scikit-learn.
 The embedding is latent semantic analysis of character n-grams. Nothing here is an image: rows of numbers are all that
 the selector needs, so audio (VGGish: the Frechet audio distance), video (I3D) or sentence-transformer embeddings
-enter in the same way.
+enter in the same way::
 
     python examples/text_embeddings.py [--fast]
 """
@@ -19,7 +22,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 
-from tm_bandit import ModelSelector, OptimisticFID, ReferenceStatistics
+from tm_bandit import ModelSelector, OptimisticFID, ReferenceStatistics, SelectionResult
 
 LENGTH = 200
 
@@ -41,7 +44,7 @@ class MarkovText:
         return text[self.order :]
 
 
-def main(fast: bool) -> None:
+def main(fast: bool) -> SelectionResult:
     loaders = (datasets.load_iris, datasets.load_wine, datasets.load_breast_cancer, datasets.load_digits)
     corpus = " ".join(" ".join(loader().DESCR.split()) for loader in (*loaders, datasets.load_diabetes))
     pieces = [corpus[i : i + LENGTH] for i in range(0, len(corpus) - LENGTH, 20)]
@@ -72,9 +75,11 @@ def main(fast: bool) -> None:
     print(result.to_markdown())
     print(f"\n{result.best} ({result.status}), {result.total_samples} texts written. It writes:")
     print(textwrap.fill(models[result.best].write(random.Random(0)), 100))
+    return result
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    torch.set_num_threads(1)  # a small network: on a busy machine, threads would wait for each other
+    parser = argparse.ArgumentParser()
     parser.add_argument("--fast", action="store_true", help="a short run, as in the tests")
-    main(**vars(parser.parse_args()))
+    result = main(**vars(parser.parse_known_args()[0]))  # a notebook has arguments of its own

@@ -1,7 +1,10 @@
-"""Pick the guidance scale, the number of sampling steps and the EMA decay of one trained model.
+"""Which guidance scale, number of steps and EMA decay should I use?
+=================================================================
+
+Pick the guidance scale, the number of sampling steps and the EMA decay of one trained model.
 
 Every combination is an arm: any function that draws samples will do. Twelve settings share one budget; the ones that
-are clearly worse get a few dozen samples, the contenders get the rest.
+are clearly worse get a few dozen samples, the contenders get the rest::
 
     python examples/tune_sampler.py [--fast]
 """
@@ -13,7 +16,7 @@ import itertools
 import torch
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from tm_bandit import ModelSelector, OptimisticFID, ReferenceStatistics
+from tm_bandit import ModelSelector, OptimisticFID, ReferenceStatistics, SelectionResult
 from tm_bandit.demo.digits import Digits, load_digits, train_classifier
 from tm_bandit.demo.flow import DigitFlow
 
@@ -37,7 +40,7 @@ def train(digits: Digits, steps: int) -> dict[float, DigitFlow]:
     return {decay: copy.module.eval() for decay, copy in averaged.items()}
 
 
-def main(fast: bool) -> None:
+def main(fast: bool) -> SelectionResult:
     digits = load_digits()
     classifier = train_classifier(digits, steps=100 if fast else 600)
     models = train(digits, steps=50 if fast else 1500)
@@ -56,9 +59,11 @@ def main(fast: bool) -> None:
     result = selector.run(progress=not fast)
     print(result.to_markdown())
     print(f"\nbest: {result.best} ({result.status}) after {result.total_samples} samples for {len(arms)} arms")
+    return result
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    torch.set_num_threads(1)  # a small network: on a busy machine, threads would wait for each other
+    parser = argparse.ArgumentParser()
     parser.add_argument("--fast", action="store_true", help="a short run, as in the tests")
-    main(**vars(parser.parse_args()))
+    result = main(**vars(parser.parse_known_args()[0]))  # a notebook has arguments of its own

@@ -1,7 +1,10 @@
-"""Distributed data parallel with two processes: nothing to change.
+"""What do I change for training on several processes?
+===================================================
+
+Nothing: this is distributed data parallel with two processes.
 
 Every rank draws its share of each batch, only the new features travel, and all ranks agree on the winner. Sample seeds
-belong to (arm, draw) and not to ranks, so the number of processes changes neither the scores nor the choice.
+belong to (arm, draw) and not to ranks, so the number of processes changes neither the scores nor the choice::
 
     python examples/two_processes.py [--fast]
 """
@@ -11,6 +14,7 @@ from pathlib import Path
 from tempfile import gettempdir
 
 import lightning.pytorch as pl
+import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from tm_bandit import OptimisticFID, ReferenceStatistics
@@ -21,6 +25,7 @@ from tm_bandit.demo.flow import DigitFlow, DigitsData
 
 def main(fast: bool, out: Path) -> None:
     # With strategy="ddp" Lightning starts this very script once more for the second rank.
+    torch.set_num_threads(1)  # a small network: on a busy machine, threads would wait for each other
     pl.seed_everything(0, verbose=False)
     data = DigitsData(batch_size=64)
     classifier = train_classifier(data.digits, steps=100 if fast else 600)
@@ -52,8 +57,9 @@ def main(fast: bool, out: Path) -> None:
         print(bandit.result.to_markdown())
 
 
+# sphinx_gallery_thumbnail_path = "images/report.png"
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser()
     parser.add_argument("--fast", action="store_true", help="a short run, as in the tests")
     parser.add_argument("--out", type=Path, default=Path(gettempdir()) / "tm_bandit_two_processes")
-    main(**vars(parser.parse_args()))
+    main(**vars(parser.parse_known_args()[0]))  # a notebook has arguments of its own

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from tm_bandit.extractors.inception import _blank_state
+from tm_bandit.extractors.inception_network import _blank_state
 
 
 def random_weights_file(folder: Path, seed: int = 0) -> Path:

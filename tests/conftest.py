@@ -1,5 +1,6 @@
 """Fixtures that tests of several parts share, and which tests are slow."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +15,8 @@ SLOW = frozenset(
         "callbacks/test_cost.py",
         "callbacks/test_ddp.py",
         "callbacks/test_end_to_end.py",
-        "callbacks/test_fit.py",
-        "callbacks/test_from_checkpoints.py",
+        "callbacks/test_bandit_checkpoint.py",
+        "callbacks/test_loggers.py",
         "callbacks/test_modes.py",
         "callbacks/test_promise_branches.py",
         "callbacks/test_promise_errors.py",
@@ -32,7 +33,7 @@ SLOW = frozenset(
         "demo/test_story.py",
         "demo/test_truth.py",
         "extractors/test_fidelity.py",
-        "extractors/test_inception.py",
+        "extractors/test_inception_network.py",
         "extractors/test_real_network.py",
         "faults/test_kills.py",
         "metrics/test_fid_ddp.py",
@@ -55,6 +56,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(here) and item.path.relative_to(here).as_posix() in SLOW:
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture
+def listening() -> Iterator[None]:
+    """A shell starts what it puts in the background with an ignored Ctrl-C; here it must count wherever this runs."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

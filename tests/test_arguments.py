@@ -86,6 +86,8 @@ def test_a_run_with_numpys_numbers_can_be_saved(tmp_path):
         target=np.float64(-9.0),
         refresh=np.float32(0.125),
         samples="features",
+        stop="budget",
+        goal="regret",
     )
     selector.extend_budget(np.int64(20))
     (pull,) = selector.ask(np.int64(1))

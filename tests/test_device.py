@@ -1,8 +1,10 @@
 """Where sums are kept exactly."""
 
+import pytest
 import torch
 
-from tm_bandit._device import as_float64, exact_device
+from tm_bandit._device import as_float64, check_device, exact_device, one_thread
+from tm_bandit.errors import InputError
 
 
 def test_devices_without_float64():
@@ -17,3 +19,20 @@ def test_numbers_become_doubles_and_keep_their_values():
     exact = as_float64(rows)
     assert exact.dtype == torch.float64
     assert exact.tolist() == [0.5, -3.0]
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "nonsense", 0, True, None, torch.device("cuda:99")])
+def test_devices_that_this_machine_lacks(device):
+    with pytest.raises(InputError, match="device of this machine"):
+        check_device(device)
+
+
+def test_one_thread_and_then_as_many_as_before():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with one_thread():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

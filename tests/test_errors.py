@@ -1,5 +1,7 @@
 """The public errors and how they are shown."""
 
+import pickle
+
 import pytest
 
 from tm_bandit import errors
@@ -22,3 +24,11 @@ def test_a_long_message_is_cut_to_one_line():
     assert line.startswith("RuntimeError: first second xxx")
     assert line.endswith("…")
     assert len(line) == len("RuntimeError: ") + 300
+
+
+def test_what_was_got_may_be_long_but_the_message_is_not():
+    error = errors.InputError(f"Expected a name, but got {'x' * 100_000!r}; rename\n  it.")
+    assert len(str(error)) < 1100
+    assert str(error).startswith("Expected a name, but got 'xxx")
+    assert str(error).endswith("xxx'; rename it.")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 README = EXAMPLES.parent / "README.md"
@@ -18,10 +19,19 @@ pytestmark = [
 
 
 def run(script, monkeypatch, tmp_path, *args):
-    """Run a script in this process (importing torch once more would take longer than most examples)."""
+    """Run a script in this process (importing torch once more would take longer than most examples).
+
+    Its networks are small: it must take one thread, however many there are.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [str(script), *args])
-    runpy.run_path(str(script), run_name="__main__")
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize(
@@ -33,13 +43,25 @@ def run(script, monkeypatch, tmp_path, *args):
         ("saved_checkpoints.py", "best: epoch="),
         ("gan.py", "best: step"),
         ("text_embeddings.py", "texts written. It writes:"),
-        ("audio_embeddings.py", "right (budget_exhausted), "),
+        ("audio_embeddings.py", "right (likely), "),
         ("own_policy.py", "EveryThird   recommends 'shift 0.3'"),
     ],
 )
 def test_example(script, says, monkeypatch, tmp_path, capsys):
     run(EXAMPLES / script, monkeypatch, tmp_path, "--fast")
     assert says in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # diffusers' schedulers
+def test_variants_of_a_pipeline_and_what_pairing_is_worth(monkeypatch, tmp_path, capsys):
+    script = EXAMPLES / "diffusers_variants.py"
+    assert len(script.read_text().splitlines()) <= 60
+    run(script, monkeypatch, tmp_path, "--fast")
+    said = capsys.readouterr().out
+    assert "OptimisticMean: guidance_scale" in said
+    assert "OptimisticFID: guidance_scale" in said
+    assert float(said.split("differences in CLIPScore ")[1].split()[0]) >= 3
 
 
 def test_paper_experiments_draws_its_figures(monkeypatch, tmp_path, capsys):

@@ -65,3 +65,15 @@ def test_devices_and_inputs_are_never_replaced(tmp_path):
     with pytest.raises(InputError, match="none of the inputs"):
         check_writable(tmp_path / "a.npy", [tmp_path / "link"])
     check_writable(tmp_path / "a.npy", [tmp_path / "pipe", "my.module:function"])
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    """Else a power cut leaves an empty file under the name of the old one."""
+    synced, target = [], tmp_path / "a.json"
+    target.write_text("old")
+    sync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda number: (synced.append(target.read_text()), sync(number))[1])
+    with atomic_write(target) as temporary:
+        temporary.write_text("new")
+    assert synced == ["old"]
+    assert target.read_text() == "new"

@@ -1,11 +1,14 @@
 """A pull is a value."""
 
+import inspect
 import pickle
 from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
-from tm_bandit import Pull
+from tm_bandit import ModelSelector, Pull
+from tm_bandit.cli.parser import build_parser
+from tm_bandit.pull import BATCH_SIZE
 
 
 def test_pulls_are_equal_by_value_and_can_be_sent():
@@ -18,3 +21,9 @@ def test_pulls_are_equal_by_value_and_can_be_sent():
 def test_a_pull_cannot_be_changed():
     with pytest.raises(FrozenInstanceError):
         Pull("a", 0, 5, 0).seed = 3
+
+
+def test_there_is_one_default_size():
+    default = inspect.signature(ModelSelector).parameters["batch_size"].default
+    command = build_parser().parse_args(["select", "--arm", "a=x"])
+    assert default == command.batch_size == BATCH_SIZE

@@ -76,7 +76,7 @@ def test_unusable_files(tmp_path):
     (tmp_path / "text.npz").write_text("not a zip file")
     (tmp_path / "empty.npz").write_bytes(b"")
     for name, message in (
-        ("no.npz", r"`mu` and `sigma` in .*no.npz, but got .*arr_0"),
+        ("no.npz", r"`mu` and `sigma`, or rows in `feats`, in .*no.npz, but got .*arr_0"),
         ("plain.npy", "but got a plain array"),
         ("text.npz", "could not read"),
         ("empty.npz", "could not read"),
@@ -153,3 +153,13 @@ def test_one_copy_per_device():
     assert elsewhere.mean.device.type == "meta"
     assert elsewhere.to("cpu") is reference
     assert repr(elsewhere) == "ReferenceStatistics(num_features=4, num_samples=20, extractor=None)"
+
+
+def test_a_small_reference_is_warned_of_once():
+    rows = torch.randn(79, 8, generator=torch.Generator().manual_seed(0))
+    small = ReferenceStatistics.from_features(rows)
+    with pytest.warns(UserWarning, match="79 images for 8 features.* 80 images or more"):
+        _ = small.witness_basis
+    _ = small.witness_basis
+    _ = ReferenceStatistics.from_features(torch.cat([rows, rows[:1]])).witness_basis
+    _ = ReferenceStatistics(small.mean, small.covariance).witness_basis  # nobody knows how many

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tm_bandit.__about__ import __version__
 
 if TYPE_CHECKING:
-    from tm_bandit.metrics import OptimisticFID, OptimisticIS
+    from tm_bandit.metrics import OptimisticFID, OptimisticIS, OptimisticKID, OptimisticMean
     from tm_bandit.pull import Pull
     from tm_bandit.reference import ReferenceStatistics
     from tm_bandit.report import SelectionResult
@@ -18,6 +18,8 @@ __all__ = [
     "ModelSelector",
     "OptimisticFID",
     "OptimisticIS",
+    "OptimisticKID",
+    "OptimisticMean",
     "Pull",
     "ReferenceStatistics",
     "SelectionResult",
@@ -30,6 +32,8 @@ _HOMES = {
     "ModelSelector": "tm_bandit.selection",
     "OptimisticFID": "tm_bandit.metrics",
     "OptimisticIS": "tm_bandit.metrics",
+    "OptimisticKID": "tm_bandit.metrics",
+    "OptimisticMean": "tm_bandit.metrics",
     "Pull": "tm_bandit.pull",
     "ReferenceStatistics": "tm_bandit.reference",
     "SelectionResult": "tm_bandit.report",
@@ -43,6 +47,7 @@ _MODULES = (
     "policies",
     "reference",
     "report",
+    "samplers",
     "selection",
     "simulation",
 )

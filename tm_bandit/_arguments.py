@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 import numbers
+import os
+import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from tm_bandit.errors import InputError
+
+#: Characters of a name: as many as file systems allow in a file's.
+_LONGEST_NAME = 255
 
 
 def check_count(name: str, value: Any, least: int | None = None) -> int:
@@ -50,11 +55,14 @@ def check_number(name: str, value: Any, *, least: float | None = None, above: fl
         >>> check_number("kappa", 2, above=0)
         2.0
     """
-    known = not isinstance(value, bool) and isinstance(value, numbers.Real) and math.isfinite(value)
-    if not known or (least is not None and value < least) or (above is not None and value <= above):
+    try:
+        number = math.nan if isinstance(value, bool) or not isinstance(value, numbers.Real) else float(value)
+    except OverflowError:  # an integer that no float can hold
+        number = math.inf
+    if not math.isfinite(number) or (least is not None and number < least) or (above is not None and number <= above):
         limit = f" of at least {least:g}" if least is not None else f" above {above:g}" if above is not None else ""
         raise InputError(f"Expected `{name}` to be a finite number{limit}, but got {value!r}.")
-    return float(value)
+    return number
 
 
 def check_level(name: str, value: Any) -> float:
@@ -103,3 +111,45 @@ def check_flag(name: str, value: Any) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise InputError(f"Expected `{name}` to be a bool, but got {value!r}.")
     return bool(value)
+
+
+def check_name(what: str, value: Any) -> str:
+    """Return a name that files, tables and pages can show.
+
+    Args:
+        what: what has the name, for the error.
+        value: what the user gave.
+
+    Raises:
+        InputError: if it is empty or too long, or holds control characters or halves of characters (an undecodable byte
+            of a command line is such a half).
+    """
+    if not isinstance(value, str) or not value:
+        raise InputError(f"Expected the name of {what} to be a non-empty string, but got {value!r}; give it a name.")
+    if len(value) > _LONGEST_NAME or any(unicodedata.category(letter) in ("Cc", "Cs") for letter in value):
+        raise InputError(
+            f"Expected the name of {what} to be at most {_LONGEST_NAME} characters that can be printed, but got "
+            f"{value[:40]!r} with {len(value)} characters; rename it."
+        )
+    return value
+
+
+def check_path(name: str, value: Any) -> str:
+    """Return a path as a string.
+
+    Args:
+        name: name of the argument, for the error.
+        value: what the user gave.
+
+    Raises:
+        InputError: if it is no path, or one that no file can have.
+
+    Example:
+        >>> from pathlib import Path
+        >>> check_path("dirpath", Path("runs"))
+        'runs'
+    """
+    path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+    if not isinstance(path, str) or "\0" in path:
+        raise InputError(f"Expected `{name}` to be a path, but got {value!r}; give a string or a pathlib.Path.")
+    return path

@@ -4,13 +4,36 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from tm_bandit.errors import InputError
 
-__all__ = ["atomic_write", "check_writable"]
+__all__ = ["Stamp", "atomic_write", "check_writable", "stamp_of"]
+
+
+class Stamp(NamedTuple):
+    """What tells one content of a file from the next.
+
+    Args:
+        size: in bytes.
+        mtime: when it was written, in nanoseconds.
+    """
+
+    size: int
+    mtime: int
+
+
+def stamp_of(path: Path) -> Stamp | None:
+    """Return the stamp of a file, or ``None`` if there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return Stamp(status.st_size, status.st_mtime_ns)
 
 
 def check_writable(path: str | os.PathLike[str], inputs: Iterable[str | os.PathLike[str]] = ()) -> Path:
@@ -20,10 +43,15 @@ def check_writable(path: str | os.PathLike[str], inputs: Iterable[str | os.PathL
         path: the file that will be written later.
         inputs: what is read before that, and must not be lost.
 
+    Returns:
+        The path, or the file that it leads to if it is a link.
+
     Raises:
         InputError: if the folder is missing or read-only, or if ``path`` is a folder, a device or one of the inputs.
     """
-    target = Path(path)
+    if "\0" in os.fspath(path):
+        raise InputError(f"Expected the name of a file, but got {os.fspath(path)!r}, which has a NUL in it; rename it.")
+    target = Path(os.path.realpath(path)) if os.path.islink(path) else Path(path)
     folder = target.parent
     if not folder.is_dir():
         raise InputError(f"Expected a file in an existing folder, but got {target}; create {folder} first.")
@@ -44,8 +72,9 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path in the same folder and rename it to ``path`` once the block has ended well.
 
     A reader sees the old file or the new one, never half of it; when the block raises (or is interrupted), the
-    temporary file is removed and the old file stays as it was. The temporary name keeps the suffix, because
-    ``numpy.savez`` and ``matplotlib`` choose the format by it.
+    temporary file is removed and the old file stays as it was. The new file has the permissions of the old one, and a
+    link stays a link. The temporary name keeps the suffix, because ``numpy.savez`` and ``matplotlib`` choose the format
+    by it.
 
     Args:
         path: the file to write or replace.
@@ -66,7 +95,12 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     # A fresh name per call: two processes that write the same target must not share a temporary file.
     temporary = target.with_name(f".{target.stem}.{secrets.token_hex(4)}.tmp{target.suffix}")
     try:
+        if target.exists():  # its permissions are given before there is anything to read
+            temporary.touch(exist_ok=False)
+            temporary.chmod(stat.S_IMODE(target.stat().st_mode))
         yield temporary
+        if temporary.stat().st_size == 0:
+            raise FileNotFoundError(f"nothing was written to {temporary}")
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(target)

@@ -1,8 +1,7 @@
-"""The files in which FID tools keep a mean and a covariance: two formats, one content."""
+"""The files in which FID and KID tools keep a mean, a covariance and rows: two formats, one content."""
 
 from __future__ import annotations
 
-import pickle
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,18 +11,20 @@ import numpy as np
 import torch
 
 from tm_bandit._files import atomic_write
+from tm_bandit._npz import read_header, read_member
 from tm_bandit.errors import InputError
 
-_KEYS = ("mu", "sigma", "num_samples", "extractor")
+_KEYS = ("mu", "sigma", "num_samples", "extractor", "feats")
 
 
 class StoredStatistics(NamedTuple):
-    """What a file says; other tools' files do not know the last two."""
+    """What a file says; other tools' files hold either moments or rows, and nothing else."""
 
     mean: np.ndarray[Any, Any]
     covariance: np.ndarray[Any, Any]
     num_samples: int | None = None
     extractor: str | None = None
+    rows: np.ndarray[Any, Any] | None = None
 
 
 def read_statistics(path: Path) -> StoredStatistics:
@@ -41,24 +42,35 @@ def read_statistics(path: Path) -> StoredStatistics:
         content = _read_pt(path) if path.suffix.lower() == ".pt" else _read_npz(path)
     except FileNotFoundError as error:
         raise InputError(f"Expected a reference file, but there is none at {path}.") from error
-    except (OSError, ValueError, EOFError, RuntimeError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
+    except Exception as error:  # a damaged file makes numpy, torch, zipfile and pickle raise nearly everything
         # torch's advice on unsafe pickles is a page long; the first sentence is enough.
         reason = " ".join(str(error).split()).split(". ")[0]
         raise InputError(
             f"Expected a .npz or .pt file with `mu` and `sigma`, but could not read {path}: {reason}"
         ) from error
+    rows = content.get("feats")
     if not {"mu", "sigma"} <= set(content):
-        found = ", ".join(map(str, content)) or "a plain array"
-        raise InputError(
-            f"Expected arrays `mu` and `sigma` in {path}, but got {found}; make a reference file with "
-            "`tm-bandit stats` or `ReferenceStatistics.from_images(...).save(path)`."
-        )
+        if not isinstance(rows, np.ndarray) or rows.dtype.kind not in "fiu" or rows.ndim != 2 or len(rows) < 2:
+            found = ", ".join(map(str, content)) or "a plain array"
+            raise InputError(
+                f"Expected arrays `mu` and `sigma`, or rows in `feats`, in {path}, but got {found}; make a reference "
+                "file with `tm-bandit stats` or `ReferenceStatistics.from_images(...).save(path)`."
+            )
+        exact = rows.astype(np.float64)  # clean-fid's files for KID hold nothing but rows
+        content = {**content, "mu": exact.mean(0), "sigma": np.cov(exact, rowvar=False), "num_samples": len(rows)}
     count, name = content.get("num_samples"), content.get("extractor")
+    try:
+        mean, sigma = np.atleast_1d(content["mu"]), np.atleast_2d(content["sigma"])
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"Expected arrays of numbers in {path}, but got something else ({error}).") from error
     return StoredStatistics(
-        np.atleast_1d(content["mu"]),
-        np.atleast_2d(content["sigma"]),
-        None if count is None else int(count),
+        mean,
+        sigma,
+        count.tolist()
+        if isinstance(count, (np.ndarray, np.generic))
+        else count,  # a plain number, whatever kind of number it is; checked by whoever uses it
         None if name is None else str(name),
+        rows,
     )
 
 
@@ -74,6 +86,8 @@ def write_statistics(path: Path, statistics: StoredStatistics) -> None:
         content["num_samples"] = statistics.num_samples
     if statistics.extractor is not None:
         content["extractor"] = statistics.extractor
+    if statistics.rows is not None:
+        content["feats"] = statistics.rows
     with atomic_write(path) as temporary:
         if path.suffix.lower() == ".pt":
             # torch-fidelity refuses to compare a float64 mean with its own, which is float32: ours goes beside it.
@@ -85,13 +99,14 @@ def write_statistics(path: Path, statistics: StoredStatistics) -> None:
 
 
 def _read_npz(path: Path) -> Mapping[str, Any]:
-    # Opened here, because numpy leaves the file open when it cannot make sense of it.
-    with path.open("rb") as file:
-        stored = np.load(file, allow_pickle=False)
-        if not isinstance(stored, np.lib.npyio.NpzFile):
-            return {}
+    if not zipfile.is_zipfile(path):
+        with path.open("rb") as file:  # a plain array holds no statistics; what is no array is for numpy to say
+            read_header(file)
+        return {}
+    with zipfile.ZipFile(path) as archive:
+        members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
         # Sample files are large: of arrays that are none of ours, only the names are read.
-        return {key: stored[key] if key in _KEYS else None for key in stored.files}
+        return {name: read_member(archive, member) if name in _KEYS else None for name, member in members.items()}
 
 
 def _read_pt(path: Path) -> Mapping[str, Any]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import pickle
+import tarfile
 import zipfile
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -111,7 +113,7 @@ def read_weights(path: str | os.PathLike[str], key: str = "state_dict") -> dict[
     """Read the weights of one checkpoint file; nothing in it is run.
 
     Args:
-        path: a .ckpt file of Lightning, or a file that holds a bare ``state_dict``.
+        path: a .ckpt file of Lightning, or a .pt or .safetensors file that holds a bare ``state_dict``.
         key: ``"state_dict"``, or ``"current_model_state"`` for the raw weights beside averaged ones.
 
     Raises:
@@ -152,6 +154,30 @@ def read_file(path: str | os.PathLike[str], key: str = "state_dict") -> WeightsF
     return WeightsFile(weights)
 
 
+def read_script(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """Return the tensors of a TorchScript archive by name, in the order of its ``state_dict``; its code is not run.
+
+    Args:
+        path: what ``torch.jit.save`` wrote.
+
+    Raises:
+        ValueError: if it holds no module.
+    """
+    with zipfile.ZipFile(path) as archive:
+        root = next((name for name in archive.namelist() if name.endswith("/data.pkl")), None)
+        if root is None:
+            raise ValueError(f"{os.fspath(path)} is no TorchScript archive")
+        module = _ScriptUnpickler(archive, root.removesuffix("data.pkl")).load()
+    return dict(_named_tensors(module))
+
+
+def _named_tensors(module: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    parts = module.parts if isinstance(module, _Module) else {}
+    yield from ((prefix + name, part) for name, part in parts.items() if isinstance(part, Tensor))
+    for name, part in parts.items():
+        yield from _named_tensors(part, f"{prefix}{name}.")
+
+
 def _is_signature(value: Any) -> bool:
     return (
         isinstance(value, Mapping)
@@ -165,14 +191,24 @@ def _is_signature(value: Any) -> bool:
 
 def _load(path: Path) -> Any:
     try:
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(path)
+        # Files of the format before zip cannot be mapped.
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except FileNotFoundError as error:
         raise ArmError(f"Expected the checkpoint {path}, but the file is gone.") from error
+    except ImportError:
+        raise ArmError(
+            f"Expected safetensors for {path}, but it is not installed; run `pip install safetensors`."
+        ) from None
     except pickle.UnpicklingError as error:
         # Ordinary hyperparameters (a path, an enum, a numpy number) are enough for torch to refuse the whole file.
         try:
-            if zipfile.is_zipfile(path):
-                return torch.load(path, map_location="cpu", weights_only=False, mmap=True, pickle_module=_TensorsOnly)
+            if not tarfile.is_tarfile(path):  # torch unpacks those to disk
+                mmap = zipfile.is_zipfile(path)
+                return torch.load(path, map_location="cpu", weights_only=False, mmap=mmap, pickle_module=_TensorsOnly)
         except Exception as other:  # torch raises many kinds for files that are cut off
             raise _unreadable(path, other) from error
         raise _unreadable(path, error) from error
@@ -220,9 +256,44 @@ class _TensorUnpickler(pickle.Unpickler):
         return _Inert
 
 
+class _Module(_Inert):
+    """Stands for a module of a TorchScript archive, of which the file may name any class."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.parts: dict[str, Any] = {}
+
+    def __setstate__(self, state: Any) -> None:
+        self.parts = state if isinstance(state, dict) else {}
+
+
+class _ScriptUnpickler(_TensorUnpickler):
+    """Rebuilds the tree of modules of a TorchScript archive, in which tensors are files of their own."""
+
+    def __init__(self, archive: zipfile.ZipFile, root: str) -> None:
+        super().__init__(io.BytesIO(archive.read(f"{root}data.pkl")))
+        self._read = lambda key: archive.read(f"{root}data/{key}")
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module.startswith("__torch__"):
+            return _Module
+        if module == "torch" and name.endswith("Storage"):
+            return torch.serialization.StorageType(name).dtype  # type: ignore[no-untyped-call]
+        return super().find_class(module, name)
+
+    def persistent_load(self, pid: Any) -> Any:
+        _, dtype, key, _, _ = pid
+        content = torch.frombuffer(bytearray(self._read(key)), dtype=torch.uint8).untyped_storage()  # type: ignore[no-untyped-call]
+        return torch.storage.TypedStorage(wrap_storage=content, dtype=dtype, _internal=True)  # type: ignore[no-untyped-call]
+
+
 class _TensorsOnly:
     """What ``torch.load`` needs of a pickle module."""
 
     __name__ = "tm_bandit tensors"
     Unpickler = _TensorUnpickler
+
+    @staticmethod
+    def load(file: IO[bytes], **options: Any) -> Any:
+        return _TensorUnpickler(file, **options).load()
+
     UnpicklingError = pickle.UnpicklingError

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
-#: Sample count at which the margin is tightest: bandit arms live between 20 and a few thousand samples.
-_TIGHTEST_AT = 100.0
+from torch import Tensor
+
+#: Sample count at which the margin is tightest: the burn-in of small batches, where most arms of a race go. With 100 it
+#: would take 8.8 standard errors at 20 samples of 28 arms instead of 5.2, and as many as now at 1,000.
+_TIGHTEST_AT = 20.0
 
 
 class Comparison(NamedTuple):
@@ -29,10 +33,29 @@ class Comparison(NamedTuple):
     upper: float
 
 
+def in_units(found: Comparison, loss: float, score_from_loss: Callable[[float], float]) -> Comparison:
+    """Return a comparison of losses as one of scores: by how much the first arm's score is larger than the second's.
+
+    Args:
+        found: the comparison.
+        loss: loss of the second arm, from which a unit that is not linear is measured.
+        score_from_loss: translates a loss into a score.
+
+    Example:
+        >>> in_units(Comparison(9, 2.0, 0.5, 0.9, 1.0, 3.0), 5.0, lambda loss: -loss)
+        Comparison(n=9, difference=-2.0, stderr=0.5, correlation=0.9, lower=-3.0, upper=-1.0)
+    """
+    base = score_from_loss(loss)
+    difference, *ends = (score_from_loss(loss + part) - base for part in (found.difference, found.lower, found.upper))
+    step = found.difference or found.stderr
+    steep = abs((score_from_loss(loss + step) - base) / step) if step else 1.0
+    return Comparison(found.n, difference, found.stderr * steep, found.correlation, min(ends), max(ends))
+
+
 def anytime_margin(n: int, delta: float) -> float:
     r"""Return how many standard errors an estimate may be off at all sample counts together.
 
-    .. math:: z_n = \sqrt{\tfrac{n + r}{n} \left(2 \ln \tfrac{1}{\delta} + \ln \tfrac{n + r}{r}\right)}, \quad r = 100
+    .. math:: z_n = \sqrt{\tfrac{n + r}{n} \left(2 \ln \tfrac{1}{\delta} + \ln \tfrac{n + r}{r}\right)}, \quad r = 20
 
     The two-sided normal mixture of Robbins: exact for a mean of Gaussian samples of known variance, asymptotic for
     others.
@@ -43,27 +66,57 @@ def anytime_margin(n: int, delta: float) -> float:
 
     Example:
         >>> round(anytime_margin(1000, 0.05), 2)
-        3.04
+        3.18
     """
     ratio = (n + _TIGHTEST_AT) / _TIGHTEST_AT
     return math.sqrt((n + _TIGHTEST_AT) / n * (2.0 * math.log(1.0 / delta) + math.log(ratio)))
 
 
-def compare_independent(first: tuple[float, float], second: tuple[float, float], n: int, delta: float) -> Comparison:
-    """Compare two arms that share no noise.
+class Pair(NamedTuple):
+    """Two arms on their first draws, which they have from the same noise.
 
     Args:
-        first: loss of the first arm and its standard error.
-        second: those of the second arm.
-        n: number of samples of the arm that has fewer.
-        delta: failure probability of the interval, at all sample counts together.
+        difference: loss of the first arm minus loss of the second.
+        stderr: its standard error with the scores as they were fitted.
+        correlation: correlation of the two arms' scores; 0 if those of one are all the same.
+        fit_stderr: what fitting the scores adds to its standard error.
+        debiased_stderr: standard error of the difference of the arms' debiased losses; ``None`` if it is not known.
 
     Example:
-        >>> compare_independent((2.0, 0.3), (1.0, 0.4), n=200, delta=0.05).stderr
-        0.5
+        >>> import torch
+        >>> noise = torch.tensor([0.0, 1.0, 2.0, 3.0], dtype=torch.float64)
+        >>> difference, stderr, correlation, *_ = Pair.of(torch.stack([noise + 1.0, noise]))
+        >>> difference, stderr, round(correlation, 6)
+        (1.0, 0.0, 1.0)
     """
-    difference, stderr = first[0] - second[0], math.hypot(first[1], second[1])
-    if n < 1 or not (math.isfinite(difference) and math.isfinite(stderr)):
-        return Comparison(n, difference, stderr, 0.0, -math.inf, math.inf)
-    width = anytime_margin(n, delta) * stderr
-    return Comparison(n, difference, stderr, 0.0, difference - width, difference + width)
+
+    difference: float
+    stderr: float
+    correlation: float
+    fit_stderr: float = 0.0
+    debiased_stderr: float | None = None
+
+    @classmethod
+    def of_twins(cls) -> Pair:
+        """Return what there is to say of two arms that are the same model: also if their scores are all the same."""
+        return cls(0.0, 0.0, 1.0, 0.0, 0.0)
+
+    @classmethod
+    def of(cls, scores: Tensor, means: Tensor | None = None, debiased_stderr: float | None = None) -> Pair:
+        """Compare two arms draw by draw.
+
+        Args:
+            scores: one score per arm and draw, ``(2, n)`` in float64; smaller is better.
+            means: mean scores by each of several functions, ``(2, K)``, if scores were fitted with one part of the
+                draws left out in turn.
+            debiased_stderr: see above.
+        """
+        difference = scores[0] - scores[1]
+        stderr, fit = math.sqrt(float(difference.var()) / scores.shape[1]), 0.0
+        if means is not None:
+            refits = means[0] - means[1]
+            fit = math.sqrt((len(refits) - 1) * float(refits.var(correction=0)))
+        centred = scores - scores.mean(1, keepdim=True)
+        scale = float(centred[0].norm() * centred[1].norm())
+        alike = float(centred[0] @ centred[1]) / scale if scale > 0.0 else 0.0
+        return cls(float(difference.mean()), stderr, min(max(alike, -1.0), 1.0), fit, debiased_stderr)

@@ -1,14 +1,43 @@
 """The errors that this package raises on purpose, as one small tree: callers can tell a refusal from a bug."""
 
-__all__ = ["ArmError", "BanditError", "InputError", "NotReadyError", "WeightsError"]
+import re
+
+__all__ = ["ArmError", "BanditError", "InputError", "InputTypeError", "NotReadyError", "WeightsError"]
+
+
+#: Characters of a message: what is got may be a text of any length, but what to do about it comes last.
+_LONGEST = 1000
 
 
 class BanditError(Exception):
-    """Base class of every error that this package raises on purpose."""
+    """Base class of every error that this package raises on purpose: one line that can be read.
+
+    Args:
+        args: the message.
+    """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(one_line(part) if isinstance(part, str) else part for part in args))
+
+
+def one_line(text: str) -> str:
+    r"""Return a text as one line that can be read: from the middle of a long one, something is left out.
+
+    Example:
+        >>> one_line("first\n  second")
+        'first second'
+    """
+    line = re.sub(r"\s*\n\s*", " ", text)
+    half = _LONGEST // 2
+    return line if len(line) <= _LONGEST else f"{line[:half]} … {line[-half:]}"
 
 
 class InputError(BanditError, ValueError):
     """An argument, batch, file or state that cannot be used; the message says what was got and what to do."""
+
+
+class InputTypeError(InputError, TypeError):
+    """An argument of a kind that cannot be used at all."""
 
 
 class BrokenStateError(InputError):
@@ -34,5 +63,15 @@ def brief(error: BaseException) -> str:
         >>> brief(RuntimeError("Error(s) in loading state_dict:\n\tMissing key(s): 'weight'."))
         "RuntimeError: Error(s) in loading state_dict: Missing key(s): 'weight'."
     """
-    text = " ".join(str(error).split())
+    text = printable(" ".join(str(error).split()))
     return f"{type(error).__name__}: {text if len(text) <= 300 else text[:299] + '…'}"
+
+
+def printable(text: str) -> str:
+    r"""Return a text that can be encoded: undecodable bytes of a path or a command line are shown by their codes.
+
+    Example:
+        >>> printable("runs/\udcff.npy")
+        'runs/\\udcff.npy'
+    """
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

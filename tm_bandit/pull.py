@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+#: Samples of a pull unless somebody says otherwise: with few of them, an arm that is clearly worse costs little.
+BATCH_SIZE = 10
 
 
 @dataclass(frozen=True)
@@ -15,7 +21,8 @@ class Pull:
         draw: which of the arm's batches this is, counted from zero.
         size: samples to draw.
         seed: seed of the samples.
-        conditions: what the samples are to be conditioned on, one entry per sample; empty without conditions.
+        conditions: what the samples are to be conditioned on, one entry per sample (a tensor if they were given as
+            one); empty without conditions. They follow from the rest: pulls that differ in nothing else are equal.
 
     Example:
         >>> Pull("ema", draw=3, size=5, seed=17)
@@ -26,4 +33,4 @@ class Pull:
     draw: int
     size: int
     seed: int
-    conditions: tuple[Any, ...] = ()
+    conditions: tuple[Any, ...] | Tensor = field(default=(), compare=False)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tm_bandit._arguments import check_count
-from tm_bandit._device import as_float64, exact_device
+from tm_bandit._arguments import check_count, check_path
+from tm_bandit._device import as_float64, check_dense, exact_device
 from tm_bandit._statistics import StoredStatistics, read_statistics, write_statistics
 from tm_bandit.errors import InputError
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor, resolve
@@ -21,10 +22,15 @@ from tm_bandit.functional.debias import bias_curve, second_order_noise
 from tm_bandit.functional.frechet import clean_eigenvalues, symmetrised
 from tm_bandit.functional.frechet_basis import FrechetBasis
 from tm_bandit.functional.moments import LARGEST_FEATURE, Moments, add_rows_, covariance, moments_from_rows
+from tm_bandit.reference_rows import ReferenceRows, RowCollector
 
 #: How far, relative to the largest entry or eigenvalue, a covariance may be off from symmetric and semi-definite.
 #: Files in float32 are off by about 1e-7 times the dimension's square root.
 _TOLERANCE = 1e-5
+#: Rows that are kept if they shall be, unless a number is given: the size of the usual test sets, 82 MB at d = 2048.
+_MOST_ROWS = 10_000
+#: Images per feature from which a reference is not warned of: its bias is then about a fortieth of the variance.
+_ENOUGH = 10
 
 
 class ReferenceStatistics:
@@ -38,8 +44,9 @@ class ReferenceStatistics:
         mean: shape ``(d,)``.
         covariance: shape ``(d, d)``; symmetric, positive semi-definite up to rounding. A singular one is fine (dead
             features, fewer real images than dimensions).
-        num_samples: how many real samples it comes from, if known.
+        num_samples: how many real samples it comes from, if known; without it the moments are taken as exact.
         extractor: name of the feature extractor, if known; metrics refuse a reference of another extractor.
+        rows: the samples' own rows or some of them, shape ``(m, d)``, for :class:`~tm_bandit.OptimisticKID`.
 
     Raises:
         InputError: if shapes do not fit, values are not finite, or the matrix is no covariance.
@@ -52,34 +59,49 @@ class ReferenceStatistics:
         (2, 3.0)
     """
 
+    #: Rows of real samples, if they are kept; fewer than ``num_samples`` if there were too many.
+    rows: ReferenceRows | None = None
+
     def __init__(
         self,
         mean: Tensor | np.ndarray[Any, Any],
         covariance: Tensor | np.ndarray[Any, Any],
         num_samples: int | None = None,
         extractor: str | None = None,
+        rows: Tensor | np.ndarray[Any, Any] | ReferenceRows | None = None,
     ) -> None:
         mean, sigma = _float64(mean, "mean"), _float64(covariance, "covariance", LARGEST_FEATURE**2)
         if mean.ndim != 1 or mean.numel() == 0 or sigma.shape != (mean.numel(), mean.numel()):
-            raise InputError(
-                "Expected a mean of shape (d,) and a covariance of shape (d, d), but got "
-                f"{tuple(mean.shape)} and {tuple(sigma.shape)}."
-            )
+            shapes = f"{tuple(mean.shape)} and {tuple(sigma.shape)}"
+            raise InputError(f"Expected a mean of shape (d,) and a covariance of shape (d, d), but got {shapes}.")
         self.mean = mean.clone()
         self.covariance = _checked_covariance(sigma)
         self.num_samples = None if num_samples is None else check_count("num_samples", num_samples, 2)
-        self.extractor = None if extractor in (None, NO_EXTRACTOR) else str(extractor)
+        if extractor is not None and not isinstance(extractor, str):
+            raise InputError(f"Expected `extractor` to be the name of a network, but got a {type(extractor).__name__}.")
+        self.extractor = None if extractor == NO_EXTRACTOR else extractor
+        kept = rows if rows is None or isinstance(rows, ReferenceRows) else ReferenceRows(_as_rows(rows))
+        if kept is not None and kept.values.shape[1] != mean.numel():
+            raise InputError(f"Expected rows of length {mean.numel()}, as the mean, but got {kept.values.shape[1]}.")
+        self.rows = kept
         self._elsewhere: dict[torch.device, ReferenceStatistics] = {}
 
     @classmethod
     def from_features(
-        cls, features: Tensor | np.ndarray[Any, Any] | Iterable[Tensor], extractor: str | None = None
+        cls,
+        features: Tensor | np.ndarray[Any, Any] | Iterable[Tensor],
+        extractor: str | None = None,
+        keep_rows: bool | int = False,
+        seed: int = 0,
     ) -> ReferenceStatistics:
         """Compute the statistics of feature rows, with the ``n - 1`` covariance that all FID tools use.
 
         Args:
             features: rows of shape ``(n, d)``, or an iterable of such batches.
             extractor: name of the network that made them, if it shall be recorded and checked.
+            keep_rows: whether to keep the rows themselves, for :class:`~tm_bandit.OptimisticKID`: ``True`` for at most
+                10,000, or another number; of more, a random subset is kept, and ``num_samples`` still counts all.
+            seed: seed of that subset.
 
         Raises:
             InputError: if there are fewer than two rows, or rows are not finite.
@@ -91,8 +113,10 @@ class ReferenceStatistics:
             tensor([[2., 0.],
                     [0., 0.]], dtype=torch.float64)
         """
-        batches = [features] if isinstance(features, (Tensor, np.ndarray)) else features
+        batches = [features] if isinstance(features, (Tensor, np.ndarray)) else _batches("features", features)
         moments: Moments | None = None
+        most = _MOST_ROWS if keep_rows is True else check_count("keep_rows", 0 if keep_rows is False else keep_rows, 0)
+        collector = RowCollector(most, seed) if most else None
         for batch in batches:
             rows = _float64(batch, "features")
             if rows.ndim != 2 or rows.shape[1] == 0 or (moments is not None and rows.shape[1:] != moments.mean.shape):
@@ -100,20 +124,25 @@ class ReferenceStatistics:
                 raise InputError(f"Expected features of shape (n, {width}), but got {tuple(rows.shape)}.")
             if rows.shape[0] > 0:
                 moments = moments_from_rows(rows) if moments is None else add_rows_(moments, rows)
+                if collector is not None:
+                    collector.add(torch.as_tensor(batch))
         if moments is None or moments.count < 2:
             count = 0 if moments is None else moments.count
             raise InputError(f"Expected at least two real samples for a reference, but got {count}.")
-        return cls.from_moments(moments, extractor)
+        return cls.from_moments(moments, extractor, None if collector is None else collector.rows())
 
     @classmethod
-    def from_moments(cls, moments: Moments, extractor: str | None = None) -> ReferenceStatistics:
+    def from_moments(
+        cls, moments: Moments, extractor: str | None = None, rows: Tensor | None = None
+    ) -> ReferenceStatistics:
         """Turn accumulated moments into statistics.
 
         Args:
             moments: count, mean and scatter of the real rows.
             extractor: name of the network that made the rows.
+            rows: the rows themselves or some of them, if they shall be kept.
         """
-        return cls(moments.mean, covariance(moments), moments.count, extractor)
+        return cls(moments.mean, covariance(moments), moments.count, extractor, rows)
 
     @classmethod
     def from_images(
@@ -124,6 +153,8 @@ class ReferenceStatistics:
         normalize: bool = False,
         feature_extractor_weights_path: str | os.PathLike[str] | None = None,
         antialias: bool = True,
+        keep_rows: bool | int = False,
+        seed: int = 0,
     ) -> ReferenceStatistics:
         """Extract features from real images, batch by batch, and compute their statistics.
 
@@ -133,6 +164,8 @@ class ReferenceStatistics:
             normalize: whether images are floats in [0, 1] rather than uint8.
             feature_extractor_weights_path: file with the weights of a named network.
             antialias: whether Inception's resize smooths before it samples.
+            keep_rows: as in :meth:`from_features`.
+            seed: as in :meth:`from_features`.
 
         Example:
             >>> import torch
@@ -144,15 +177,16 @@ class ReferenceStatistics:
         extractor = resolve(
             feature, weights_path=feature_extractor_weights_path, normalize=normalize, antialias=antialias
         )
-        batches = (extractor(batch[0] if isinstance(batch, (tuple, list)) else batch) for batch in loader)
-        return cls.from_features(batches, extractor.name)
+        batches = _batches("loader", loader)
+        images = (batch[0] if isinstance(batch, (tuple, list)) and batch else batch for batch in batches)
+        return cls.from_features(map(extractor, images), extractor.name, keep_rows, seed)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], extractor: str | None = None) -> ReferenceStatistics:
-        """Read statistics from a ``.npz`` or ``.pt`` file with ``mu`` and ``sigma``.
+        """Read statistics from a ``.npz`` or ``.pt`` file with ``mu`` and ``sigma``, or with rows, ``feats``.
 
-        Files of pytorch-fid, clean-fid and guided-diffusion (``.npz``) and of torch-fidelity's cache (``.pt``) load
-        too; they know neither the number of samples nor the extractor.
+        Files of pytorch-fid, clean-fid (also those for KID) and guided-diffusion (``.npz``) and of torch-fidelity's
+        cache (``.pt``) load too; they know neither the number of samples nor the extractor.
 
         Args:
             path: the file.
@@ -161,9 +195,10 @@ class ReferenceStatistics:
         Raises:
             InputError: if there is no such file, or it holds no statistics.
         """
-        stored = read_statistics(Path(path))
+        stored = read_statistics(Path(check_path("path", path)))
         try:
-            return cls(stored.mean, stored.covariance, stored.num_samples, stored.extractor or extractor)
+            known = stored.extractor or extractor
+            return cls(stored.mean, stored.covariance, stored.num_samples, known, stored.rows)
         except InputError as error:
             raise InputError(f"{error} (in {path})") from error
 
@@ -180,7 +215,8 @@ class ReferenceStatistics:
         if target.suffix.lower() not in (".npz", ".pt"):
             target = target.with_name(target.name + ".npz")
         mean, sigma = self.mean.cpu().numpy(), self.covariance.cpu().numpy()
-        write_statistics(target, StoredStatistics(mean, sigma, self.num_samples, self.extractor))
+        rows = None if self.rows is None else self.rows.values.cpu().numpy()
+        write_statistics(target, StoredStatistics(mean, sigma, self.num_samples, self.extractor, rows))
         return target
 
     @cached_property
@@ -215,7 +251,15 @@ class ReferenceStatistics:
 
     @cached_property
     def witness_basis(self) -> FrechetBasis:
-        """The reference as the witnesses see it: rotation, eigenvalues and scale."""
+        """The reference as the witnesses see it: rotation, eigenvalues and scale; warns if it rests on few images."""
+        if self.num_samples is not None and self.num_samples < _ENOUGH * self.num_features:
+            # Here, because this is made once for each reference, whoever made it, and only where distances are judged.
+            warnings.warn(
+                f"The reference has {self.num_samples} images for {self.num_features} features: all distances are too "
+                f"large by about {self.bias(self.num_samples):.3g}, and the intervals are wider for it; "
+                f"{_ENOUGH * self.num_features} images or more are better.",
+                stacklevel=2,
+            )
         return FrechetBasis.from_eigen(self.mean, self.eigenvalues, self.eigenvectors)
 
     def bias(self, num_samples: int) -> float:
@@ -255,6 +299,7 @@ class ReferenceStatistics:
             copy = object.__new__(ReferenceStatistics)
             copy.mean, copy.covariance = self.mean.to(target), self.covariance.to(target)
             copy.num_samples, copy.extractor = self.num_samples, self.extractor
+            copy.rows = None if self.rows is None else self.rows.to(target)
             copy._elsewhere = {self.mean.device: self}
             self._elsewhere[target] = copy
         return self._elsewhere[target]
@@ -268,20 +313,47 @@ class ReferenceStatistics:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave what can be derived out of a pickle."""
-        kept = {name: self.__dict__[name] for name in ("mean", "covariance", "num_samples", "extractor")}
+        kept = {name: self.__dict__[name] for name in ("mean", "covariance", "num_samples", "extractor", "rows")}
         return {**kept, "_elsewhere": {}}
 
     def __repr__(self) -> str:
+        rows = "" if self.rows is None else f", num_rows={len(self.rows)}"
         return (
             f"{type(self).__name__}(num_features={self.num_features}, num_samples={self.num_samples}, "
-            f"extractor={self.extractor!r})"
+            f"extractor={self.extractor!r}{rows})"
         )
+
+
+def _batches(name: str, value: Any) -> Iterator[Any]:
+    try:
+        return iter(value)
+    except TypeError:
+        raise InputError(
+            f"Expected `{name}` to yield batches, but got a {type(value).__name__}; give a list or a loader."
+        ) from None
+
+
+def _as_rows(values: Any) -> Tensor:
+    """Return rows in their own dtype, or raise."""
+    exact = _float64(values, "rows")
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError):  # another byte order, or long doubles
+        return exact
 
 
 def _float64(values: Any, name: str, largest: float = LARGEST_FEATURE) -> Tensor:
     """Return finite numbers as a float64 tensor, or raise."""
+    check_dense(values)
+    if isinstance(values, np.ndarray) and values.dtype.kind in "fiu":
+        values = values.astype(np.float64)  # torch takes neither other byte orders nor long doubles
     try:
-        tensor = as_float64(torch.as_tensor(values))
+        tensor = torch.as_tensor(values)
+        if tensor.is_complex():
+            raise InputError(f"Expected `{name}` to be real numbers, but got {tensor.dtype}; take the real part first.")
+        tensor = as_float64(tensor)
+    except InputError:
+        raise
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"Expected `{name}` to be a tensor or array, but got a {type(values).__name__}.") from error
     unusable = ~(tensor.abs() <= largest)  # NaN is not below anything

@@ -6,6 +6,7 @@ Run it in its own folder; any value can be changed on the command line, as alway
     python main.py fit --config config.yaml --trainer.max_epochs 20
 """
 
+import torch
 from lightning.pytorch.cli import LightningCLI
 from torch import Tensor, nn
 
@@ -25,6 +26,7 @@ class TrainedClassifier(nn.Module):
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)  # a small network: on a busy machine, threads would wait for each other
     cli = LightningCLI(DigitFlow, DigitsData, save_config_callback=None)
     bandit = cli.trainer.checkpoint_callbacks[0]
     print(bandit.result.to_markdown())

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from tm_bandit import OptimisticFID, OptimisticIS
-from tm_bandit.bounds import FD_BOUNDS, IS_BOUNDS, CovarianceNorms, fd_bonus_authors, fd_bonus_naive
 from tm_bandit.bounds.bound import NoBound
-from tm_bandit.bounds.fd_bounds import FrechetTuning
+from tm_bandit.bounds.fd_bounds import FD_BOUNDS, CovarianceNorms, FrechetTuning, fd_bonus_authors, fd_bonus_naive
+from tm_bandit.bounds.is_bounds import IS_BOUNDS
 
 VIEW = SimpleNamespace(
     count=50,

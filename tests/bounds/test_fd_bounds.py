@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests._reference import frechet as oracle
-from tm_bandit.bounds import (
+from tm_bandit.bounds.fd_bounds import (
     CovarianceNorms,
     covariance_norms,
     fd_bonus_authors,

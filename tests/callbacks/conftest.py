@@ -13,9 +13,12 @@ _LIGHTNING = (
     "ignore:.*the `log_every_n_steps` interval.*",
 )
 
+#: Most tests have budgets that are as small as can be.
+_OURS = "ignore:.*take the whole budget.*"
+
 
 def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.parent.name == "callbacks":
-            for text in _LIGHTNING:
+            for text in (*_LIGHTNING, _OURS):
                 item.add_marker(pytest.mark.filterwarnings(text))

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import lightning.pytorch as pl
 import torch
+import torch.distributed as dist
 from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint
 from models import Calm, Gen, bandit, calm_loaders, fid, trainer
+
+from tm_bandit import OptimisticKID, OptimisticMean
 
 
 class Sick(Calm):
@@ -19,6 +22,13 @@ class Sick(Calm):
         if self.trainer.global_step == 4 and self.global_rank == 1:
             raise RuntimeError("rank one is sick")
         return super().sample(num_samples)
+
+
+class Labelled(Calm):
+    """Moves by its label."""
+
+    def sample(self, num_samples, conditions):
+        return super().sample(num_samples) + 0.1 * torch.tensor(conditions)[:, None]
 
 
 class Unable(Calm):
@@ -35,7 +45,13 @@ CASES = {
     "uneven": (Calm, {"batch_size": 24, "chunk_size": 8, "budget": 72}, False),  # three chunks for two ranks
     "averaged": (Calm, {"batch_size": 16, "budget": 64, "max_arms": 3}, True),
     "reference": (Calm, {"batch_size": 16, "budget": 32, "metric": None}, False),
-    "memory": (Calm, {"batch_size": 16, "budget": 32, "store": "memory"}, False),
+    "memory": (Labelled, {"batch_size": 16, "budget": 32, "store": "memory", "conditions": list(range(7))}, False),
+    "also": (
+        Calm,
+        {"batch_size": 24, "chunk_size": 8, "budget": 72, "also": OptimisticMean(lambda x: x.mean(1))},
+        False,
+    ),
+    "rows": (Calm, {"batch_size": 16, "budget": 32, "metric": OptimisticKID("none")}, False),
     "plain": (Gen, {"batch_size": 16, "budget": 32}, False),
     "without": (Gen, None, False),
     "sick": (Sick, {"batch_size": 16, "budget": 32}, False),
@@ -65,14 +81,17 @@ def train(folder: Path, devices: int, case: str, epochs: int = 3, ckpt: Path | N
     )
     pl.seed_everything(7, verbose=False)
     module, gathered = kind(), Counter()
-    gather = run.strategy.all_gather
+    gather = dist.all_gather
 
-    def spy(tensor, *args, **kwargs):
-        gathered[str(tuple(tensor.shape))] += 1
-        return gather(tensor, *args, **kwargs)
+    def spy(parts, tensor, *args, **kwargs):
+        gathered[str(len(tensor))] += tensor.dtype == torch.uint8  # the others are lengths of texts
+        return gather(parts, tensor, *args, **kwargs)
 
-    run.strategy.all_gather = spy
-    run.fit(module, *calm_loaders(), ckpt_path=ckpt)
+    dist.all_gather = spy
+    try:
+        run.fit(module, *calm_loaders(), ckpt_path=ckpt)
+    finally:
+        dist.all_gather = gather
     known = {
         "weights": [p.double().sum().item() for p in module.parameters()],
         "rng": torch.rand(1).item(),
@@ -87,7 +106,7 @@ def train(folder: Path, devices: int, case: str, epochs: int = 3, ckpt: Path | N
             "result": json.loads(callback.result.to_json()),
             "logged": {name: value.item() for name, value in run.callback_metrics.items()},
             "calls": len(module.calls),
-            "gathered": dict(gathered),
+            "gathered": {size: count for size, count in gathered.items() if count},
         }
     return known
 

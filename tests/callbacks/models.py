@@ -243,3 +243,11 @@ class OneFolder(Logger):
 
     def log_hyperparams(self, *args, **kwargs):
         pass
+
+
+def idle(tmp_path, module, *callbacks, **kwargs) -> pl.Trainer:
+    """A Trainer that holds a module and does not train: enough for what a callback asks of it."""
+    held = trainer(tmp_path, *callbacks, **kwargs)
+    held.strategy.connect(module)
+    module.trainer = held
+    return held

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import EMAWeightAveraging
 from lightning.pytorch.strategies import FSDPStrategy
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -31,6 +30,7 @@ def refused(tmp_path, callback, match, module=None, data=None, **kwargs):
     [
         ({"budget": 0}, "`budget` to be an integer of at least 1, but got 0"),
         ({"budget": 5, "batch_size": 10}, "at least one pull"),
+        ({"budget": "2min"}, "a number of samples per validation, but got '2min'; times are for ModelSelector"),
         ({"batch_size": 0}, "batch_size"),
         ({"chunk_size": 0}, "chunk_size"),
         ({"max_arms": 0}, "max_arms"),
@@ -63,7 +63,7 @@ def test_no_way_to_sample(tmp_path):
     ("output", "match"),
     [
         (lambda n: torch.zeros(n, DIM + 1), f"shape \\(n, {DIM}\\)"),
-        (lambda n: torch.zeros(n), "batch of samples"),
+        (lambda n: torch.zeros(n), "one sample per entry"),
         (lambda n: torch.zeros(n + 1, DIM), "Expected 10 samples, but got 11"),
         (lambda n: "no tensor", "str"),
         (lambda n: 1 / 0, "ZeroDivisionError"),
@@ -112,12 +112,6 @@ def test_metric_attached_to_the_module(tmp_path):
     module, metric = Untrained(), fid()
     module.score = metric
     refused(tmp_path, bandit(tmp_path, metric=metric), "attribute of Untrained", module)
-
-
-def test_too_few_arms_for_one_validation(tmp_path):
-    callback = bandit(tmp_path, max_arms=3, variants={"": {}, "a": {"scale": 1.0}})
-    with pytest.raises(InputError, match="4 arms of one validation"):
-        fit(tmp_path, callback, EMAWeightAveraging(), module=Untrained)
 
 
 def test_sharded_strategies(tmp_path):

@@ -6,8 +6,6 @@ from lightning.pytorch.callbacks import EMAWeightAveraging
 
 from tests.callbacks.models import DIM, Gen, bandit, fid, fit
 from tm_bandit import ModelSelector
-from tm_bandit.callbacks._arms import losers
-from tm_bandit.policies import ArmStats, Board
 
 
 class Labelled(Gen):
@@ -74,11 +72,3 @@ def test_an_arm_that_gets_its_burn_in_alone_is_judged():
         selector.observe(name, torch.randn(10, DIM, generator=generator))
     assert selector.result().best == "a"
     assert selector.result().best_score == pytest.approx(4.0, abs=1.5)
-
-
-def test_an_arm_of_which_next_to_nothing_is_known_is_no_certain_loser():
-    best = ArmStats("best", 90, 900, debiased=1.0, debiased_stderr=0.1)
-    loser = ArmStats("loser", 50, 500, debiased=2.0, debiased_stderr=0.3)
-    newcomer = ArmStats("newcomer", 1, 5, debiased=80.0, debiased_stderr=float("inf"))
-    board = Board([newcomer, best, loser])
-    assert losers(["newcomer", "best", "loser"], "best", board.compare) == ["loser", "newcomer"]

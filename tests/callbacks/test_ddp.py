@@ -28,12 +28,12 @@ def launch(folder, devices, *cases):
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     # Forking comes last: it is a training in two processes that this one only waits for.
-    return launch(tmp_path_factory.mktemp("alone"), 1, *SHARED, "reference", "forked")[0][0]
+    return launch(tmp_path_factory.mktemp("alone"), 1, *SHARED, "also", "reference", "forked")[0][0]
 
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
-    cases = (*SHARED, "reference", "plain", "without", "resumed", "changed", "sick", "unable")
+    cases = (*SHARED, "also", "rows", "reference", "plain", "without", "resumed", "changed", "sick", "unable")
     return launch(tmp_path_factory.mktemp("together"), 2, *cases)
 
 
@@ -52,7 +52,19 @@ def test_one_and_two_ranks_are_bit_equal(alone, together, case):
 def test_traffic_of_a_pull_is_its_new_features(together):
     # Nine pulls of 24 rows of 4 features in chunks of 8: two chunks per rank, and nothing else is gathered.
     for rank in together[0]:
-        assert rank["uneven"]["gathered"] == {"(16, 4)": 9}
+        assert rank["uneven"]["gathered"] == {str(16 * 4 * 4): 9}  # bytes of float32
+
+
+def test_other_metrics_are_those_of_all_ranks_samples(alone, together):
+    for rank in together[0]:
+        assert rank["also"]["logged"] == pytest.approx(alone["also"]["logged"], rel=1e-9)
+    assert {"bandit/current/OptimisticMean", "bandit/best/OptimisticMean"} <= set(alone["also"]["logged"])
+
+
+def test_rows_of_a_reference_are_collected_from_all_ranks(together):
+    zero, one = (rank["rows"] for rank in together[0])
+    assert zero["result"] == one["result"]
+    assert zero["best"]
 
 
 def test_reference_is_made_of_all_ranks_batches(alone, together):

@@ -66,6 +66,14 @@ def test_a_marker_that_cannot_be_read_is_somebodys(tmp_path, text):
     assert (tmp_path / "run.json").read_text() == text
 
 
+def test_a_folder_of_version_0_1_belongs_to_its_run(tmp_path):
+    (tmp_path / "files.json").write_text('{"run": "old"}')
+    assert claim(tmp_path, "new") == tmp_path / "v1"
+    assert not (tmp_path / "run.json").exists()
+    assert claim(tmp_path, "old") == tmp_path
+    assert owner(tmp_path) == "old"
+
+
 def test_a_file_in_the_way(tmp_path):
     (tmp_path / "a").write_text("")
     for root in (tmp_path / "a", tmp_path / "a" / "b"):

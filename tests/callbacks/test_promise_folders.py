@@ -162,7 +162,7 @@ def test_a_training_that_is_refused_leaves_no_folder_taken(tmp_path):
 
 def test_a_run_of_version_01_can_be_resumed(tmp_path):
     shutil.copytree(Path(__file__).parents[1] / "data" / "v01" / "run", tmp_path, dirs_exist_ok=True)
-    callback = bandit(tmp_path / "arms", metric=fid(with_reference=False), max_arms=3)
+    callback = bandit(tmp_path / "arms", metric=fid(with_reference=False), max_arms=3, pairing="independent")
     last = ModelCheckpoint(tmp_path / "last", save_last=True)
     with pytest.warns(UserWarning, match="dirpath has changed"):
         fit(

@@ -27,6 +27,13 @@ def test_reference_is_made_of_the_first_validation_and_kept(tmp_path):
     assert set(callback.result.num_samples) == {"step8", "step16"}
 
 
+def test_few_validation_images_are_warned_of(tmp_path):
+    callback = bandit(tmp_path, metric=fid("witness", with_reference=False))
+    with pytest.warns(UserWarning, match="The reference has 16 images for 4 features") as caught:
+        fit(tmp_path, callback, max_epochs=2)
+    assert len([warning for warning in caught if "The reference has" in str(warning.message)]) == 1
+
+
 def test_the_next_training_makes_its_own(tmp_path):
     callback = bandit(metric=fid(with_reference=False))
     fit(tmp_path / "a", callback, max_epochs=1)

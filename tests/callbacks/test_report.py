@@ -10,6 +10,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar, TQDMPr
 from lightning.pytorch.cli import LightningCLI
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.loggers.logger import Logger
+from lightning_utilities.core import rank_zero
 
 from tests.callbacks.models import CliData, Gen, bandit, fit, reference
 from tm_bandit.report.result import COLUMNS
@@ -48,7 +49,7 @@ def test_loggers_get_scalars_a_table_and_the_plot(tmp_path):
     rows = list(csv.DictReader((folder / "metrics.csv").read_text().splitlines()))
     assert [float(row["bandit/best_step"]) for row in rows if row.get("bandit/best_step")]
     assert float(rows[-1]["bandit/best"]) == pytest.approx(callback.best_model_score.item())
-    assert "bandit/step16/lower" in rows[0]
+    assert len([row for row in rows if row["bandit/raw"]]) == len([row for row in rows if row["bandit/best"]])
     table = list(csv.DictReader((folder / "bandit.csv").read_text().splitlines()))
     assert tuple(table[0]) == COLUMNS
     assert table[0]["arm"] == callback.best_arm
@@ -70,10 +71,12 @@ def test_loggers_get_scalars_a_table_and_the_plot(tmp_path):
 
 def test_one_line_per_validation(tmp_path, caplog):
     callback = bandit(tmp_path, key="gan")
-    with caplog.at_level(logging.INFO, logger="lightning.pytorch.utilities.rank_zero"):
+    with caplog.at_level(logging.INFO, logger=rank_zero.log.name):
         fit(tmp_path, callback, max_epochs=3)
     lines = [record.message for record in caplog.records if record.message.startswith("gan: ")]
+    *lines, last = lines
     assert [line.split(":")[1].strip() for line in lines] == ["step 8", "step 16", "step 24"]
+    assert last == f"gan: the best arm is {callback.best_arm}, in {callback.best_model_path}"
     assert "the only arm" in lines[0]
     assert f"best {callback.best_arm} FID {callback.best_model_score.item():.4g} (" in lines[2]
     assert "60 samples, 180 in all" in lines[2]
@@ -93,7 +96,7 @@ def test_progress_is_shown_with_the_trainers_bar(tmp_path, bar, capfd):
     if bar is TQDMProgressBar:
         assert "bandit" in capfd.readouterr().err
     else:
-        assert any("bandit" in task for tasks in seen for task in tasks)
+        assert any(task == "bandit" for tasks in seen for task in tasks)
 
 
 def test_rich_bar_is_hidden_afterwards(tmp_path):
@@ -136,6 +139,8 @@ trainer:
           wide:
             scale: 3.0
         sampler: {sampler}
+        stop: {stop}
+        goal: {goal}
     - class_path: lightning.pytorch.callbacks.ModelCheckpoint
       init_args:
         dirpath: {root}/last
@@ -146,17 +151,23 @@ model:
 
 
 @pytest.mark.parametrize(
-    "sampler",
-    ["null", "sample", "tests.callbacks.models.function_sampler", "{class_path: tests.callbacks.models.ClassSampler}"],
+    ("sampler", "stop", "goal"),
+    [
+        ("null", "null", "identify"),
+        ("sample", "budget", "regret"),
+        ("tests.callbacks.models.function_sampler", "budget", "identify"),
+        ("{class_path: tests.callbacks.models.ClassSampler}", "null", "regret"),
+    ],
 )
-def test_lightning_cli_builds_it_from_yaml(tmp_path, monkeypatch, sampler):
+def test_lightning_cli_builds_it_from_yaml(tmp_path, monkeypatch, sampler, stop, goal):
     reference().save(tmp_path / "ref.npz")
-    (tmp_path / "config.yaml").write_text(CONFIG.format(root=tmp_path, sampler=sampler))
+    (tmp_path / "config.yaml").write_text(CONFIG.format(root=tmp_path, sampler=sampler, stop=stop, goal=goal))
     assert yaml.safe_load((tmp_path / "config.yaml").read_text())
     monkeypatch.setenv("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # about a call that Lightning makes
     monkeypatch.setattr("sys.argv", ["train.py", "fit", "--config", str(tmp_path / "config.yaml")])
     cli = LightningCLI(Gen, CliData, save_config_callback=None, seed_everything_default=7)
     callback = cli.trainer.checkpoint_callback
     assert set(callback.result.num_samples) == {"step8", "step8/wide"}
+    assert (callback.stop, callback.goal) == (None if stop == "null" else stop, goal)
     assert callback.metric.reference.num_samples == 10_000
     assert torch.load(callback.best_model_path, weights_only=True)["hyper_parameters"]["lr"] == 0.1

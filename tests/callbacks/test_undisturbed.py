@@ -10,11 +10,9 @@ from lightning.pytorch.callbacks import EMAWeightAveraging
 from torch import nn
 
 from tests.callbacks.models import DIM, Gen, Rude, bandit, fit, loaders
+from tm_bandit._guards import preserved_rng
 from tm_bandit._weights_file import read_weights
-from tm_bandit.callbacks._weights import BorrowedModule, persistent_tensors
 from tm_bandit.errors import ArmError
-from tm_bandit.execution.rng import preserved_rng
-from tm_bandit.selection.checkpoints import put_weights
 
 
 class Gan(pl.LightningModule):
@@ -141,87 +139,6 @@ def test_a_failing_sampler_does_not_disturb_either(tmp_path):
         outcomes.append(everything(module, done))
     for name, value in outcomes[0].items():
         assert torch.equal(value, outcomes[1][name]), name
-
-
-class TestBorrowedModule:
-    def test_everything_comes_back(self):
-        module = Rude()
-        module.net.weight.grad = torch.ones(DIM, DIM)
-        module.drop.eval()
-        gradient, modes = module.net.weight.grad, [part.training for part in module.modules()]
-        before = {name: value.clone() for name, value in (*module.named_parameters(), *module.named_buffers())}
-        parameters = list(module.parameters())
-
-        def sampler():
-            assert not module.training
-            assert module.net.weight.grad is None
-            module.sample(4)
-            module._buffers["gain"] = torch.tensor(5.0)
-            raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt), BorrowedModule(module):
-            sampler()
-        assert all(a is b for a, b in zip(parameters, module.parameters(), strict=True))
-        assert module.net.weight.grad is gradient
-        assert torch.equal(gradient, torch.ones(DIM, DIM))
-        assert [part.training for part in module.modules()] == modes
-        for name, value in (*module.named_parameters(), *module.named_buffers()):
-            assert torch.equal(value, before[name]), name
-
-    def test_live_weights_are_named_once(self):
-        module = Gen()
-        with BorrowedModule(module) as borrowed:
-            live = borrowed.live()
-        assert "net.weight" in live
-        assert "tied.weight" not in live
-        assert "gain" not in live
-        assert set(live) == set(persistent_tensors(module))
-
-    def test_put_gives_back_what_is_not_saved(self):
-        module = Gen()
-        with BorrowedModule(module) as borrowed:
-            module.gain.fill_(9.0)
-            module.train()
-            borrowed.put(borrowed.fit({**borrowed.live(), "net.weight": torch.zeros(DIM, DIM)}))
-            assert module.gain == 1.0
-            assert not module.training
-            assert not module.tied.weight.any()
-            gain, module._buffers["gain"] = module.gain, torch.tensor(5.0)
-            borrowed.put(borrowed.fit(borrowed.live()))
-            assert module.gain is gain, "a tensor that a sampler has put in the buffer's place"
-        assert module.net.weight.any()
-
-
-class TestPutWeights:
-    def test_refuses_other_shapes_and_missing_weights(self):
-        layer = nn.Linear(2, 1)
-        before = layer.weight.clone()
-        with pytest.raises(ArmError, match="another architecture"):
-            put_weights(layer, {"weight": torch.zeros(3, 3), "bias": torch.zeros(1)})
-        with pytest.raises(ArmError, match="bias"):
-            put_weights(layer, {"weight": torch.zeros(1, 2)})
-        assert torch.equal(layer.weight, before)
-
-    def test_compiled_and_plain_names_fit_each_other(self):
-        plain = nn.Sequential(nn.Linear(2, 1))
-        compiled = nn.Sequential(torch.compile(nn.Linear(2, 1)))
-        put_weights(compiled, plain.state_dict())
-        assert torch.equal(compiled[0].weight, plain[0].weight)
-        put_weights(plain, {name: value + 1 for name, value in compiled.state_dict().items()})
-        assert torch.equal(plain[0].weight, compiled[0].weight + 1)
-
-    def test_states_of_metrics_are_left_alone(self):
-        from torchmetrics import MeanMetric
-
-        module = nn.Sequential(nn.Linear(1, 1), MeanMetric())
-        module[1].persistent(True)
-        module[1].update(3.0)
-        state = {name: value.clone() for name, value in module.state_dict().items()}
-        module[1].update(5.0)
-        put_weights(module, state)
-        module[1].update(4.0)
-        assert module[1].compute() == 4.0
-        assert state["1.mean_value"] == 3.0
 
 
 def test_unreadable_files_are_explained(tmp_path):

@@ -40,6 +40,11 @@ def good(num_samples, generator):
 def bad(num_samples):
     return (190 + 40 * torch.randn(num_samples, 3, 8, 8)).clamp(0, 255).byte()
 
+noise = torch.Generator().manual_seed(7)
+
+def own(num_samples):
+    return good(num_samples, noise)
+
 def features(num_samples, generator):
     return pool(good(num_samples, generator))
 
@@ -53,6 +58,10 @@ class Painter(pl.LightningModule):
     def sample(self, num_samples, generator):
         noise = torch.randn(num_samples, 3, 8, 8, generator=generator)
         return (self.level + 40 * noise).clamp(0, 255).byte()
+
+class Shifted(Painter):
+    def sample(self, num_samples, generator, shift=0.0):
+        return (super().sample(num_samples, generator).float() + shift).clamp(0, 255).byte()
 
 class Stranger(pl.LightningModule):
     def __init__(self):
@@ -89,6 +98,7 @@ def here(library, tmp_path, monkeypatch):
     for entry in library.iterdir():
         (tmp_path / entry.name).symlink_to(entry)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     return tmp_path
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.cli.parts import save_checkpoint
-from tm_bandit.cli.inputs import check_supply, open_arms, report_unreadable
+from tm_bandit.cli.inputs import check_supply, open_arms, pairing_of, report_unreadable
 from tm_bandit.cli.parser import build_parser
 from tm_bandit.cli.specs import parse_arms
 from tm_bandit.data import SourceSampler
@@ -71,3 +71,45 @@ def test_what_was_left_out_is_counted(opened, capsys, here):
     assert "arm a: left out 1 unreadable file, the first: " in said
     assert "0003.png" in said
     assert "arm b" not in said
+
+
+def indices(arm, sizes=(20, 20)):
+    """Which rows of its file an arm draws."""
+    rows = torch.cat([arm(size, generator=torch.Generator().manual_seed(size)) for size in sizes])
+    return [next(i for i in range(len(arm.source)) if torch.equal(arm.source[i], row)) for row in rows]
+
+
+@pytest.mark.parametrize("more", ["", " --replacement"])
+def test_paired_arrays_and_folders_are_drawn_from_in_step(opened, more):
+    arms = "--arm a=near.npy --arm b=far.npy --arm c=mid --seed 3"
+    one, two, three = map(indices, opened(f"{arms} --paired{more}").values())
+    assert one == two == three
+    apart = list(map(indices, opened(arms + more).values()))
+    assert apart[0] != apart[1] != apart[2]
+    assert indices(opened(f"{arms} --paired{more} --seed 4")["a"]) != one
+
+
+def test_files_are_independent_unless_they_are_paired_and_samplers_share_their_noise(opened):
+    def pairing(words):
+        arguments = build_parser().parse_args(["select", *words.split()])
+        return pairing_of(arguments, opened(words))
+
+    assert pairing("--arm a=near --arm b=far.npy") == "independent"
+    assert pairing("--arm a=near --arm b=far.npy --paired") == "common"
+    assert pairing("--arm a=cli_parts:good --arm b=cli_parts:bad") == "common"
+    assert pairing("--arm a=cli_parts:good --arm b=far.npy") == "common"
+    assert pairing("--arm a=cli_parts:good --arm b=cli_parts:bad --pairing independent") == "independent"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--arm a=near --arm b=few", r"as many samples in every arm for --paired.*a \(150\), b \(30\)"),
+        ("--arm a=near --arm b=cli_parts:good", "folders and files for --paired, but got arm b"),
+        ("--arm a=near --arm b=far --skip-unreadable", "--skip-unreadable"),
+        ("--arm a=near --arm b=far --pairing independent", "either --paired or --pairing independent"),
+    ],
+)
+def test_arms_that_cannot_correspond_are_refused(opened, words, message):
+    with pytest.raises(InputError, match=message):
+        opened(f"{words} --paired")

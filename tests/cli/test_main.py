@@ -71,7 +71,8 @@ def test_ctrl_c_prints_and_writes_what_is_known(here, run):
     (here / "slow_parts.py").write_text(SLOW)
     words = "select --reference ref.npz --feature none --arm a=slow_parts:slow --arm b=slow_parts:slower --json r.json"
     # Two arms cannot spend this budget within the test: only Ctrl-C ends the run.
-    command = [*COMMAND, *words.split(), "--budget", "1000000", "--batch-size", "10", "--html", "r.html"]
+    command = [*COMMAND, *words.split(), "--budget", "1000000", "--stop", "budget", "--batch-size", "10"]
+    command += ["--html", "r.html"]
     environment = {**os.environ, "TM_BANDIT_PROGRESS_SECONDS": "0.2"}
     # A shell starts what it puts in the background with an ignored Ctrl-C, which the command would inherit.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -86,7 +87,7 @@ def test_ctrl_c_prints_and_writes_what_is_known(here, run):
             process.kill()
     said = out.decode() + err.decode()
     assert process.returncode == 1, said
-    assert out.decode().splitlines()[0].split()[:2] == ["arm", "pulls"], said
+    assert out.decode().splitlines()[0].split()[:2] == ["arm", "n"], said
     assert "interrupted" in err.decode(), said
     assert "Traceback" not in err.decode(), said
     assert (here / "r.json").exists()
@@ -128,3 +129,18 @@ def test_a_reader_that_goes_away_is_no_traceback(here, run):
     words = "select --reference ref.npz --arm a=near.npy --arm b=far.npy --budget 80 --batch-size 10 --quiet --json"
     done = subprocess.run(["bash", "-c", f"{python} {words} | true"], capture_output=True, text=True, timeout=240)
     assert done.stderr == ""
+
+
+def test_a_warning_is_one_line_without_the_place_in_the_code(tmp_path):
+    rng = np.random.default_rng(0)
+    for name, rows in (("real", 30), ("a", 60), ("b", 60)):  # far fewer real rows than ten for each feature
+        np.save(tmp_path / f"{name}.npy", rng.normal(size=(rows, 12)))
+    words = (
+        ["stats", "real.npy", "-o", "real.npz", "--feature", "none"],
+        ["select", "--reference", "real.npz", "[ab].npy"],
+    )
+    said = [subprocess.run([*COMMAND, *line], cwd=tmp_path, capture_output=True, text=True) for line in words]
+    assert [done.returncode for done in said] == [0, 0]
+    (line,) = [line for line in said[1].stderr.splitlines() if "30 images for 12 features" in line]
+    assert line.startswith("tm-bandit: warning: The reference has")
+    assert "functools" not in said[1].stderr

@@ -4,6 +4,7 @@ import pytest
 
 from tests.cli.parts import assert_refused
 from tm_bandit.cli.parser import build_parser
+from tm_bandit.pull import BATCH_SIZE
 
 
 @pytest.mark.parametrize("command", ["stats", "select", "report"])
@@ -42,6 +43,7 @@ def test_a_wrong_option_is_one_line(run, words, name):
 
 def test_what_is_left_out_has_the_documented_default():
     arguments = build_parser().parse_args(["select", "--arm", "a=x", "--arm", "b=y"])
-    assert (arguments.budget, arguments.batch_size, arguments.stop, arguments.burn_in) == (5000, 50, "budget", "auto")
+    assert (arguments.budget, arguments.batch_size, arguments.burn_in) == (5000, BATCH_SIZE, "auto")
+    assert (arguments.goal, arguments.stop) == ("identify", None)
     assert arguments.arm == ["a=x", "b=y"]
     assert build_parser().parse_args(["select", "--arm", "a=x", "--burn-in", "7"]).burn_in == 7

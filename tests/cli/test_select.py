@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 
 from tests._pictures import pictures, save_pictures
-from tests.cli.parts import assert_refused, save_checkpoint
+from tests.cli.parts import assert_refused, pooled, save_checkpoint
 from tm_bandit import SelectionResult
 from tm_bandit.data import ImageFolder, SourceSampler
 from tm_bandit.data import images as image_files
 
 FOLDERS = "select --reference ref.npz --feature cli_parts:pool --arm near=near --arm mid=mid --arm far=far"
-TWO = "select --reference ref.npz --feature cli_parts:pool --batch-size 10 --arm far=far"
+#: With this goal the whole budget is spent, so that arms run out.
+TWO = "select --reference ref.npz --feature cli_parts:pool --batch-size 10 --goal regret --arm far=far"
 SHORT = "--budget 240 --batch-size 10"
+FILES = "--arm near=near --arm mid=mid"
 
 
 @pytest.fixture
@@ -30,13 +32,13 @@ def test_folders_are_ranked_and_only_pulled_images_are_decoded_and_embedded(run,
     decoded = []
     decode = image_files.decode_image
 
-    def spy(path, resize=None):
+    def spy(path, *options):
         decoded.append(path)
-        return decode(path, resize)
+        return decode(path, *options)
 
     monkeypatch.setattr(image_files, "decode_image", spy)
     parts.embedded.clear()
-    outcome = run(FOLDERS, SHORT, "--json result.json")
+    outcome = run(FOLDERS, SHORT, "--goal regret --json result.json")
     assert outcome.code == 0, outcome.err
     result = SelectionResult.from_json("result.json")
     assert result.best == "near"
@@ -46,11 +48,41 @@ def test_folders_are_ranked_and_only_pulled_images_are_decoded_and_embedded(run,
 
 
 def test_the_table_goes_to_standard_output_and_progress_to_standard_error(run, reference):
-    outcome = run(FOLDERS, SHORT)
+    outcome = run(FOLDERS, SHORT, "--goal regret")
     assert [line.split()[0] for line in outcome.out.splitlines()[:2]] == ["arm", "near"]
     assert "240 of 240 samples" in outcome.err
     assert "\r" not in outcome.err
     assert run(FOLDERS, SHORT, "--quiet").err == ""
+
+
+def test_a_run_ends_when_the_best_arm_is_likely_found(run, reference):
+    outcome = run(FOLDERS, "--budget 450 --batch-size 10 --json r.json")
+    result = SelectionResult.from_json("r.json")
+    assert (result.best, result.status, result.stopped_by) == ("near", "likely", "stop")
+    assert result.total_samples <= 150
+    assert {name: result.settings[name] for name in ("goal", "stop")} == {"goal": "identify", "stop": "likely"}
+    header, best, *others = outcome.out.splitlines()[:4]
+    assert "behind the best by" in header
+    assert best.split()[0] == "near"
+    assert all("[" in line and "worse (likely)" in line for line in others)
+    assert json.loads(run(FOLDERS, SHORT, "--bound paper --json").out)["settings"]["stop"] == "budget"
+
+
+def test_arms_that_are_one_model_are_named(run, reference):
+    arms = "--arm a=cli_parts:good --arm copy=cli_parts:good --arm bad=cli_parts:bad"
+    outcome = run("select --reference ref.npz --feature cli_parts:pool", arms, SHORT, "--json r.json")
+    assert outcome.out.count("copy is the same model as a (identical samples).") == 1
+    result = SelectionResult.from_json("r.json")
+    assert (result.best, result.status, result.tied) == ("a", "tie", ["copy"])
+    shown = run("report r.json --markdown").out
+    assert "copy is the same model as a" in shown
+
+
+@pytest.mark.parametrize(("arms", "said"), [("--arm a=cli_parts:good --arm b=cli_parts:own", True), (FILES, False)])
+def test_noise_without_effect_is_said_once(run, reference, arms, said):
+    outcome = run(f"select --reference ref.npz --feature cli_parts:pool {arms} --budget 200 --batch-size 10")
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.count("hardly have noise in common") == said
 
 
 def test_json_on_standard_output_is_all_there_is(run, reference):
@@ -130,6 +162,29 @@ def test_the_options_reach_the_selector(run, reference):
     assert settings["bound"] == "paper"
     assert (settings["epsilon"], settings["delta"], settings["burn_in"]) == (0.5, 0.1, 30)
     assert "rung   arms   samples per arm" in outcome.err  # halving shows its plan first
+
+
+def test_paired_files_are_compared_sample_by_sample(run, reference, here):
+    np.save("base.npy", pooled(pictures(5, 150, 20)))
+    np.save("copy.npy", np.load("base.npy"))
+    arms = "--arm base=base.npy --arm copy=copy.npy"
+    words = f"select --reference ref.npz {arms} --policy uniform --json {SHORT}"
+    for more, same in (("--paired", True), ("", False)):
+        outcome = run(words, more)
+        assert outcome.code == 0, outcome.err
+        result = json.loads(outcome.out)
+        assert result["settings"]["pairing"] == ("common" if same else "independent")
+        one, two = (row["estimate"] for row in result["arms"])
+        assert (one == two) is same
+    assert_refused(run(words, "--arm few=few --feature cli_parts:pool --paired"), "--paired", "few (30)")
+
+
+def test_functions_get_the_same_noise(run, reference):
+    arms = "--arm one=cli_parts:good --arm two=cli_parts:good"
+    words = f"select --reference ref.npz --feature cli_parts:pool {arms} --policy uniform --json {SHORT}"
+    for more, same in (("", True), ("--pairing independent", False)):
+        one, two = (row["estimate"] for row in json.loads(run(words, more).out)["arms"])
+        assert (one == two) is same
 
 
 def test_an_interrupt_before_the_first_sample_is_no_traceback(run, reference):
@@ -253,3 +308,98 @@ def test_bad_input_is_one_line_and_nothing_is_written(run, reference, here, word
     feature = "" if "--feature" in words else "--feature cli_parts:pool"
     assert_refused(run("select --budget 100 --batch-size 10 --quiet", feature, words), *names)
     assert set(here.iterdir()) == before
+
+
+def test_a_folder_is_a_reference_and_that_is_said(run, reference):
+    arms = f"--feature cli_parts:pool {SHORT} --json -- near far"
+    outcome = run("select --reference real", arms)
+    assert outcome.code == 0, outcome.err
+    assert "the reference is computed from 300 images in real with callable:pool" in outcome.err
+    assert json.loads(outcome.out)["arms"] == json.loads(run("select --reference ref.npz", arms).out)["arms"]
+    assert "computed" not in run("select --quiet --reference real", arms).err
+    assert run("select --metric kid --reference real", arms).code == 0
+    assert_refused(run("select --reference real --feature none near.npy far.npy"), "images in real")
+
+
+def test_checkpoints_by_pattern(run, reference, here):
+    (here / "runs").mkdir()
+    for step in range(1, 29):
+        save_checkpoint(here / "runs" / f"step={step}.ckpt", 8.0 * step)
+    words = "select --reference ref.npz --feature cli_parts:pool --module cli_parts:Painter --budget 1500 --json --"
+    outcome = run(words, "runs/*.ckpt")
+    assert outcome.code == 0, outcome.err
+    result = json.loads(outcome.out)
+    assert [row["arm"] for row in result["arms"]] == [f"step={step}" for step in range(1, 29)]
+    assert result["best"] in ("step=15", "step=16")
+    assert_refused(run(words, "runs/*.pth"), "runs/*.pth")
+
+
+def test_a_model_is_not_taken_for_the_place_of_the_result(run, reference, here):
+    for name in ("a", "b", "c"):
+        save_checkpoint(here / f"{name}.ckpt", 8.0)
+    before = (here / "a.ckpt").read_bytes()
+    words = "select --reference ref.npz --feature cli_parts:pool --module cli_parts:Painter --json"
+    assert_refused(run(words, "a.ckpt b.ckpt c.ckpt"), "a.ckpt", "--json=FILE")
+    assert (here / "a.ckpt").read_bytes() == before
+
+
+def test_variants_of_checkpoints_are_arms(run, reference, here):
+    save_checkpoint(here / "dark.ckpt", 60.0)
+    words = f"select dark.ckpt --reference ref.npz --feature cli_parts:pool --module cli_parts:Shifted {SHORT} --json"
+    outcome = run(words, '--variant plain={} --variant lit={"shift":63}')
+    assert outcome.code == 0, outcome.err
+    result = json.loads(outcome.out)
+    assert [row["arm"] for row in result["arms"]] == ["dark/plain", "dark/lit"]
+    assert result["best"] == "dark/lit"
+    assert_refused(run("select near far --reference ref.npz --feature cli_parts:pool --variant a={}"), "--variant")
+    assert_refused(run(words, "--variant lit=3 --variant plain={}"), "NAME=JSON")
+
+
+def test_for_debugging_the_error_of_a_sampler_ends_the_run_with_its_traceback(run, reference):
+    words = f"select --reference ref.npz --feature cli_parts:pool cli_parts:good cli_parts:failing {SHORT}"
+    outcome = run(words, "--on-error raise")
+    assert outcome.code == 1
+    assert "in failing" in outcome.err
+    assert outcome.err.splitlines()[-1].startswith(
+        "tm-bandit: error: The arm 'failing' failed: the sampler raised OSError"
+    )
+    assert run(words).code == 0
+
+
+def test_workers_decode(run, reference, parts, monkeypatch):
+    decoded = []
+    monkeypatch.setattr(image_files, "decode_image", lambda *given: decoded.append(given))
+    outcome = run(FOLDERS, SHORT, "--workers 1 --json")
+    assert outcome.code == 0, outcome.err
+    assert json.loads(outcome.out)["best"] == "near"
+    assert decoded == []
+
+
+def test_a_budget_may_be_a_cost_or_a_time(run, reference):
+    costs = "--cost near=1 --cost mid=1 --cost far=50"
+    outcome = run(FOLDERS, "--budget 3000 --batch-size 10", costs, "--json r.json")
+    assert outcome.code == 0, outcome.err
+    result = SelectionResult.from_json("r.json")
+    assert (result.best, result.unit) == ("near", "cost")
+    assert result.cost["far"] == 50 * result.num_samples["far"]
+    assert "of 3,000 cost" in outcome.err
+    outcome = run(FOLDERS, "--budget 1h --batch-size 10 --json t.json")
+    assert outcome.code == 0, outcome.err
+    result = SelectionResult.from_json("t.json")
+    assert (result.best, result.unit, result.budget) == ("near", "seconds", 3600.0)
+    assert all(seconds > 0 for seconds in result.cost.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ("--budget 10parsecs", "a time such as"),
+        ("--budget 10.5", "`budget` to be an integer"),
+        ("--cost near=1", "but got none for 'mid'"),
+        ("--cost near=1 --cost mid=1 --cost far=1 --cost x=1", "'x', which is no arm"),
+        ("--cost near=-1 --cost mid=1 --cost far=1", "above 0"),
+        ("--cost near", "NAME=NUMBER"),
+    ],
+)
+def test_costs_and_times_that_cannot_be_used(run, reference, options, says):
+    assert_refused(run(FOLDERS, options), says)

@@ -5,7 +5,9 @@ import pytest
 import torch
 from PIL import Image
 
-from tm_bandit.data import ArraySource, array_names, decode_image, is_statistics_file, open_array, open_source
+from tm_bandit.data import ArraySource, is_statistics_file, open_source
+from tm_bandit.data.arrays import array_names, open_array
+from tm_bandit.data.images import decode_image
 from tm_bandit.errors import InputError
 
 RNG = np.random.default_rng(0)

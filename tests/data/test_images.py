@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tm_bandit.data import ImageFolder, decode_image, list_images
+from tm_bandit.data import ImageFolder
+from tm_bandit.data.images import decode_image, list_images
 from tm_bandit.errors import InputError
 
 

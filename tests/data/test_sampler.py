@@ -70,3 +70,11 @@ def test_nothing_readable_ends_with_replacement_too():
 
     with pytest.raises(InputError, match="got none"):
         SourceSampler(Dead(ROWS, "rows.npy"), "a", replacement=True, skip_unreadable=True)(1)
+
+
+def test_paired_sources_of_one_length_are_drawn_from_in_step():
+    one, two = (
+        SourceSampler(ArraySource(ROWS + shift, "rows.npy"), name, 3, paired=True)
+        for name, shift in (("a", 0), ("b", 9))
+    )
+    assert (np.array(drawn(two, [3, 5])) - np.array(drawn(one, [3, 5]))).tolist() == [9] * 8

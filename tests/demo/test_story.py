@@ -19,7 +19,12 @@ def test_demo_end_to_end(tmp_path, monkeypatch, capsys):
     assert figures["arms"] == len(figures["truth"]) == 8
     assert figures["best_fid"] == min(score["fid"] for score in figures["truth"].values())
     assert figures["chosen_by_fid"] in figures["truth"]
-    for name in ("demo.png", "report_fid.html", "report_is.html", "table.md", "figures.json"):
+    assert figures["headline"] in Path("first", "table.md").read_text().splitlines()[0]
+    first = said[said.rindex("5/5") :].split("\n\n")[1]
+    assert first.replace("\n", " ") == figures["headline"], "the summary begins with it"
+    assert f"{figures['race_right']} of {figures['repeats']}" in figures["headline"]
+    assert figures["uniform"][0]["samples"] <= figures["samples"] < figures["uniform_most"] == 8 * 400
+    for name in ("demo.png", "report_race.html", "report_fid.html", "report_is.html", "table.md", "figures.json"):
         assert Path("first", name).stat().st_size > 100
         assert str(Path("first", name)) in said
     assert f"{figures['classifier_accuracy']:.1%}" in said

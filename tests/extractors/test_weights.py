@@ -9,7 +9,7 @@ from torch import nn
 from tests._inception import random_images, random_weights_file
 from tests.extractors.networks import save_script
 from tm_bandit.errors import WeightsError
-from tm_bandit.extractors import inception, resolve, weights
+from tm_bandit.extractors import inception_network, resolve, weights
 
 URL = "github.com/toshas/torch-fidelity/releases/download/v0.2.0/weights-inception-2015-12-05-6726825d.pth"
 FILE = "weights-inception-2015-12-05-6726825d.pth"
@@ -95,7 +95,7 @@ def test_a_file_that_is_replaced_is_read_again(tmp_path, weights_file):
 
 
 def test_conversion_refuses_another_network():
-    target = inception._blank_state()
+    target = inception_network._blank_state()
     with pytest.raises(ValueError, match="it holds 1 convolutions, where the FID Inception network has 94"):
         weights.convert_inception({"a.weight": torch.zeros(1)}, target)
     names = [name for name in target if name.endswith(".conv.weight")]

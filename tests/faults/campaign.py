@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -152,6 +152,30 @@ def _how(one: str, two: str) -> str:
 # ---- trainings --------------------------------------------------------------------------------------------------
 
 
+def forked(action: Callable[[], None], output: Path) -> int:
+    """Start an action in a process that is forked from this one, with a session of its own; return its id.
+
+    Args:
+        action: what it does; an error ends it with code 1.
+        output: where all that it says goes.
+    """
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            signal.alarm(LIMIT)
+            file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.dup2(file, 1)
+            os.dup2(file, 2)
+            action()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    return pid
+
+
 def fork(folder: Path, variant: str, moment: str = "never", seconds: float | None = None) -> int:
     """Train in a process that is forked from this one, and return how it ended.
 
@@ -161,19 +185,7 @@ def fork(folder: Path, variant: str, moment: str = "never", seconds: float | Non
         moment: when it kills itself.
         seconds: when it is killed from here.
     """
-    pid = os.fork()
-    if pid == 0:
-        try:
-            signal.alarm(LIMIT)
-            output = os.open(f"{folder}.out", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            os.dup2(output, 1)
-            os.dup2(output, 2)
-            start(folder, variant, moment)
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(1)
+    pid = forked(lambda: start(folder, variant, moment), Path(f"{folder}.out"))
     if seconds is not None:
         time.sleep(seconds)
         os.kill(pid, signal.SIGKILL)  # it is not reaped yet, so this is no other process
@@ -289,7 +301,7 @@ class Campaign:
             killed = code == -signal.SIGKILL if rank == 0 else code != 0 and _is_over(moment, events)
             if not killed:
                 row.deviations.append(f"not killed at {moment}, but ended with {code}")
-            said.append(_moment(moment, events))
+            said.append(in_words(moment, events))
             row.disk = on_disk(folder)
         row.moment = ", then ".join(said)
         row.anew = row.disk.endswith("no checkpoint")
@@ -319,7 +331,7 @@ def _is_over(moment: str, events: list[list[str]]) -> bool:
     return events[-1][0] == kind and sum(event[0] == kind for event in events) == int(count)
 
 
-def _moment(moment: str, events: list[list[str]]) -> str:
+def in_words(moment: str, events: list[list[str]]) -> str:
     """Put a moment into words."""
     kind, phase, what = events[-1] if events else ("", "start", "nothing")
     count = sum(event[0] == kind for event in events)

@@ -1,2 +1,2 @@
 #: Programs that tests start in processes of their own.
-collect_ignore = ["campaign.py", "killed_run.py"]
+collect_ignore = ["campaign.py", "killed_run.py", "killed_selections.py", "selections.py"]

@@ -87,6 +87,14 @@ def test_a_long_tail_widens_its_own_side_only():
     assert deviation(tailed, 0.05, upper=False) == deviation(tame, 0.05, upper=False)
 
 
+@pytest.mark.parametrize(("count", "skewness"), [(20, 0.0), (100, 0.0), (100, 1.5), (7, -2.0)])
+def test_the_deviation_is_its_formula(count, skewness):
+    scores, width = ScoreMoments(count, 4.0, 2.5, skewness), mixture_width(count, 0.05)
+    for upper, sign in ((True, 1.0), (False, -1.0)):
+        tail = max(sign * skewness, 0.0) * (1 + 2 * count * width**2) / (6 * count)
+        assert deviation(scores, 0.05, upper=upper) == pytest.approx(2.5 * (width + 3 * width / count + tail))
+
+
 def test_an_unknown_sequence_is_refused():
     with pytest.raises(InputError, match="mixture"):
         sequence_width(10, 0.05, "normal")

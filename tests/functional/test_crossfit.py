@@ -52,5 +52,9 @@ class TestSchedule:
         assert layout.empty(2, width=3, like=torch.zeros(1)).shape == (2, folds, layout.shape[1], 3)
 
     def test_the_block_grows_up_to_its_limit(self):
-        assert [block_size(n, 2048) for n in (1, 2, 3, 100, 255, 256, 9999)] == [1, 2, 2, 64, 128, 256, 256]
+        assert [block_size(n, 2048) for n in (1, 2, 3, 100, 255, 256, 1025)] == [1, 2, 2, 64, 128, 256, 256]
         assert [block_size(n, 5) for n in (3, 5, 100)] == [2, 5, 5]
+
+    def test_a_late_block_grows_with_a_quarter_of_the_rows(self):
+        assert [block_size(n, 2048) for n in (2047, 2048, 4095, 4096, 99_999)] == [256, 512, 512, 1024, 1024]
+        assert [block_size(n, 300) for n in (1199, 1200)] == [256, 300]

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from tests._make import POWER, all_values, class_probs, fed, filled, power_rows
-from tm_bandit import OptimisticFID, OptimisticIS
-from tm_bandit.comparison import anytime_margin
+from tm_bandit import OptimisticFID, OptimisticIS, OptimisticMean
 from tm_bandit.errors import InputError
+from tm_bandit.functional.confidence import ScoreMoments, deviation
 from tm_bandit.metrics import OptimisticMetric, Traits, missing_parts
 
 
@@ -30,13 +30,9 @@ class Mean(OptimisticMetric):
     def check_rows(self, rows):
         return rows
 
-    def update(self, inputs):
-        self.update_rows(inputs)
-
-    def update_rows(self, rows):
+    def add_rows(self, rows):
         self.values.append(rows.double())
         self.num_samples += len(rows)
-        self.note_update()
 
     def losses(self, fields):
         values = -torch.cat(self.values).flatten()
@@ -61,7 +57,7 @@ def test_what_is_missing_has_a_name():
     assert missing_parts(filled(power_rows(5))) == []
     assert missing_parts(OptimisticIS("none")) == []
     lacking = set(missing_parts(nn.Identity()))
-    assert {"traits", "losses", "fork", "compare", "num_samples"} <= lacking
+    assert {"traits", "losses", "fork", "paired", "certificate", "num_samples"} <= lacking
     assert "extract" in missing_parts(3)
 
     class Half(Mean):
@@ -106,23 +102,41 @@ class TestFork:
         assert float(metric.fork().real_num) == 30
 
 
-class TestCompare:
-    def test_independent_arms(self):
-        one, two = filled(power_rows(200)), filled(power_rows(80, shift=0.0, seed=1))
-        found = one.compare(two)
-        first, second = (metric.losses(["debiased", "debiased_stderr"]) for metric in (one, two))
-        error = math.hypot(first["debiased_stderr"], second["debiased_stderr"])
-        assert found.n == 80
-        assert found.difference == first["debiased"] - second["debiased"] > 0
-        assert found.stderr == pytest.approx(error)
-        assert found.correlation == 0.0
-        assert found.upper - found.difference == pytest.approx(anytime_margin(80, 0.05) * error)
-        back = two.compare(one)
-        assert (back.difference, back.lower, back.upper) == (-found.difference, -found.upper, -found.lower)
+class TestPairs:
+    """What an unbiased metric gets for its ``row_scores``."""
 
-    def test_better_is_below_zero_whatever_the_direction(self):
-        sure, unsure = (fed(OptimisticIS("none"), class_probs(300, sharpness=s)) for s in (9.0, 1.0))
-        assert sure.compare(unsure).upper < 0 < unsure.compare(sure).lower
+    @staticmethod
+    def pair(count=400, delta=0.05):
+        noise = torch.randn(count, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        made = [OptimisticMean(lambda rows: rows, higher_is_better=False, delta=delta) for _ in range(2)]
+        made[0].update_scores(1.1 * noise + 0.5)
+        made[1].update_scores(noise)
+        return made, 0.1 * noise + 0.5
+
+    def test_they_are_compared_by_the_scores_of_each(self):
+        (one, two), difference = self.pair()
+        found = one.paired(two, 100)
+        assert found.difference == pytest.approx(float(difference[:100].mean()))
+        assert found.stderr == pytest.approx(float(difference[:100].std()) / 10)
+
+    def test_a_certificate_is_the_sequence_of_the_mean_difference(self):
+        (one, two), difference = self.pair(delta=0.02)
+        found = one.certificate(two, 300)
+        moments = ScoreMoments.of(difference[:300])
+        width = deviation(moments, 0.02, upper=False)
+        assert found == pytest.approx(float(difference[:300].mean()) - width)
+        assert width > 2 * float(difference[:300].std()) / 300**0.5
+        assert 0.0 < found < one.certificate(two, 400) < 0.5
+
+    def test_without_scores_of_rows_there_is_neither(self):
+        metrics = [Mean(), Mean()]
+        assert metrics[0].paired(metrics[1], 10) is None
+        assert metrics[0].certificate(metrics[1], 10) is None
+
+    def test_a_sharper_arm_has_the_smaller_loss(self):
+        template = OptimisticIS("none")
+        arms = [fed(template.fork(), class_probs(60, sharpness=s)) for s in (9.0, 1.0)]
+        assert arms[0].paired(arms[1], 50).difference < 0.0
 
 
 class TestStates:

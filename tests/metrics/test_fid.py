@@ -15,8 +15,7 @@ from torchmetrics.image.fid import FrechetInceptionDistance
 from tests._make import fed
 from tests._reference import frechet as oracle
 from tm_bandit import OptimisticFID, ReferenceStatistics
-from tm_bandit.bounds import fd_burn_in
-from tm_bandit.bounds.fd_bounds import covariance_norms
+from tm_bandit.bounds.fd_bounds import covariance_norms, fd_burn_in
 from tm_bandit.errors import NotReadyError
 
 DIM = 12

@@ -1,6 +1,7 @@
 """The near-unbiased Frechet distance and its standard error."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -54,7 +55,29 @@ class TestDebiased:
         assert 0.6 * spread < torch.tensor(errors).mean() < 1.6 * spread
         assert abs(torch.tensor(values).mean() - power_truth()) < 4 * spread / math.sqrt(40) + 0.03 * power_truth()
 
-    @pytest.mark.parametrize(("count", "dim"), [(16, 64), (64, 64), (200, 64)])
+    @pytest.mark.parametrize("shift", [0.05, 0.5])
+    def test_the_error_of_a_difference_on_common_draws_is_honest(self, shift):
+        """The spread of the difference over runs, next to the reference and apart."""
+        differences, errors, apart = [], [], []
+        for seed in range(60):
+            noise = power_rows(2 * POWER.num_features, seed=seed)
+            arms = [filled(noise + move * POWER.eigenvalues.sqrt()) for move in (shift, shift + 0.1)]
+            values = [arm.debiased() for arm in arms]
+            differences.append(float(values[1].value - values[0].value))
+            errors.append(arms[1].paired(arms[0], len(noise)).debiased_stderr)
+            apart.append(math.hypot(*(float(value.stderr) for value in values)))
+        spread = float(torch.tensor(differences).std())
+        assert 0.8 * spread < sum(errors) / 60 < 2.0 * spread
+        assert sum(apart) > 3 * sum(errors)
+
+    def test_its_error_bar_has_no_jump(self):
+        """It once took other evidence into account from the hundredth row on, and doubled there."""
+        ref = power_reference(dim=64)
+        rows = power_rows(150, shift=0.05, stretch=1.1, ref=ref)
+        found = [float(filled(rows[:count], ref=ref).debiased().stderr) for count in range(60, 151, 6)]
+        assert all(0.8 < later / sooner < 1.2 for sooner, later in pairwise(found))
+
+    @pytest.mark.parametrize(("count", "dim"), [(16, 64), (64, 64), (125, 64), (200, 64), (60, 256)])
     def test_its_error_bar_is_honest_with_fewer_samples(self, count, dim):
         """Near the reference, where the scores show hardly any noise; 40 runs tell a spread to about a tenth."""
         ref = power_reference(dim=dim)
@@ -63,7 +86,7 @@ class TestDebiased:
             for seed in range(40)
         ]
         spread = torch.stack([value for value, _ in found]).std()
-        assert 0.6 * spread < torch.stack([stderr for _, stderr in found]).mean() < 2.0 * spread
+        assert 0.6 * spread < torch.stack([stderr for _, stderr in found]).mean() < 1.7 * spread
 
     def test_labels_in_a_cycle_do_no_harm(self):
         """Ten modes, one far out, drawn in turn: with folds by position each witness would miss one mode."""

@@ -47,6 +47,44 @@ class TestFrechet:
         assert float(lower) < losses["witness"] < losses["estimate"] < float(upper)
         assert losses["witness"] - 5 * losses["stderr"] < float(lower) < losses["witness"] - 2 * losses["stderr"]
 
+    def test_nothing_is_promised_below_200_samples(self):
+        """A mode of 2 % may not have shown yet; the score by which arms are compared is there all the same."""
+        few, enough = filled(power_rows(199)), filled(power_rows(200))
+        assert tuple(map(float, few.bounds())) == (0.0, math.inf)
+        assert few.compute() > 0
+        assert few.traits.certifies_from == 200
+        assert enough.compute() == enough.bounds().lower > 0
+        assert math.isfinite(float(enough.bounds().upper))
+
+    def test_a_finite_reference_widens_the_interval_but_not_what_arms_are_compared_by(self):
+        rows = power_rows(400)
+        exact = filled(rows)
+        finite = filled(rows, ref=ReferenceStatistics(POWER.mean, POWER.covariance, 1000))
+        assert finite.compute() == exact.compute()
+        assert finite.losses(["witness", "pessimistic"]) == exact.losses(["witness", "pessimistic"])
+        assert 0 < finite.bounds().lower < exact.bounds().lower
+        assert finite.bounds().upper > exact.bounds().upper
+
+    @pytest.mark.parametrize("relu", [False, True])
+    def test_a_perfect_generator_is_not_accused_of_the_reference_s_noise(self, relu):
+        """500 real images, d = 32: without the allowance every run is (truth 0, followed from 200 to 1,000 rows)."""
+
+        def sample(count, seed):
+            rows = torch.randn(count, 32, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+            return (rows - 1).clamp_min(0) if relu else rows
+
+        wrong = naive = 0
+        for run in range(20):
+            metric = OptimisticFID("none", ReferenceStatistics.from_features(sample(500, run)))
+            ever = never_mind = False
+            for part in sample(1000, 1000 + run).split(200):
+                metric.update_features(part)
+                ever |= bool(metric.bounds().lower > 0)
+                never_mind |= bool(metric.compute() > 0)
+            wrong, naive = wrong + ever, naive + never_mind
+        assert wrong <= 1
+        assert naive >= 15
+
     def test_a_horizon_divides_delta(self):
         rows = power_rows(300)
         assert filled(rows, horizon=100).compute() == filled(rows, delta=0.05 / 100).compute()

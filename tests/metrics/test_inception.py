@@ -12,7 +12,7 @@ from torch import nn
 
 from tests._inception import random_images, random_weights_file
 from tm_bandit import OptimisticIS
-from tm_bandit.bounds import is_bound_authors, is_bound_naive, is_bound_paper
+from tm_bandit.bounds.is_bounds import is_bound_authors, is_bound_naive, is_bound_paper
 from tm_bandit.errors import InputError, NotReadyError, WeightsError
 from tm_bandit.functional import class_sums, inception_score
 from tm_bandit.metrics.base import LOSS_FIELDS
@@ -390,3 +390,15 @@ def test_real_samples_are_no_generated_ones():
     assert float(forgetful.real_num) == 0.0
     with pytest.raises(InputError, match="reset_real_features"):
         make("paper", reset_real_features=1)
+
+
+def test_arms_are_compared_though_the_template_has_not_seen_a_class():
+    template = make("witness")
+    arms = [template.fork(0.01), template.fork(0.01)]
+    for seed, arm in enumerate(arms):
+        arm.update_probs(draw(30, seed=seed))
+    told = make("witness", num_classes=10)
+    copies = [told.fork(0.01), told.fork(0.01)]
+    for seed, arm in enumerate(copies):
+        arm.update_probs(draw(30, seed=seed))
+    assert arms[0].paired(arms[1], 30) == copies[0].paired(copies[1], 30)

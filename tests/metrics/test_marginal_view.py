@@ -53,6 +53,13 @@ class TestInception:
         plain.update_probs(draw_probs(400))
         assert float(plain.compute()) == pytest.approx(math.exp(float(upper)))
 
+    def test_nothing_is_promised_below_200_samples(self):
+        few, enough = self.filled(draw_probs(199)), self.filled(draw_probs(200))
+        assert tuple(map(float, few.bounds())) == pytest.approx((0.0, math.log(15)))
+        assert few.compute() < math.log(15)
+        assert enough.compute() == enough.bounds().upper
+        assert enough.bounds().lower > 0
+
     def test_batches_do_not_matter(self):
         probs = draw_probs(430)
         whole, pieces = self.filled(probs), self.filled(probs, 7)

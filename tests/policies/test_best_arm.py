@@ -1,11 +1,9 @@
 """Policies that are to name the best arm: every choice can be checked by hand."""
 
-from dataclasses import replace
-
 import pytest
 
 from tests.policies.parts import arm, chosen
-from tm_bandit.policies import LUCB, UCB, ArmStats, SuccessiveHalving, TopTwo
+from tm_bandit.policies import LUCB, ArmStats, SuccessiveHalving
 
 
 def test_lucb_plays_leader_against_challenger():
@@ -15,37 +13,6 @@ def test_lucb_plays_leader_against_challenger():
     assert chosen(LUCB(), a, b, c) == "b"  # the challenger's interval is wider than the leader's, c is no danger
     assert chosen(LUCB(), arm("a", optimistic=-9.0, pessimistic=3.0), b, c) == "a"
     assert chosen(LUCB(), a) == "a"
-
-
-def test_top_two_keeps_the_leader_and_its_challenger_at_equal_counts():
-    leader = arm("leader", 100, witness=1.0, stderr=0.1, debiased=2.0, debiased_stderr=0.1)
-    # The worst arm has the best witness and a debiased loss that says little, so UCB alone would pull it for ever.
-    blind = arm("blind", 100, witness=0.5, stderr=0.1, debiased=3.0, debiased_stderr=9.0)
-    other = arm("other", 10, witness=1.5, stderr=0.1, debiased=2.5, debiased_stderr=0.1)
-    counts = {"leader": 100, "blind": 100, "other": 10}
-    for _ in range(40):
-        now = [replace(a, num_samples=counts[a.name]) for a in (leader, blind, other)]
-        assert chosen(UCB(), *now) == "blind"
-        counts[chosen(TopTwo(), *now)] += 5
-    assert counts == {"leader": 200, "blind": 200, "other": 10}
-    assert chosen(TopTwo(), leader) == "leader"
-    assert (TopTwo().needs, TopTwo(UCB(index="bound")).needs) == (UCB().needs, {"optimistic"})
-
-
-def test_top_two_is_led_by_the_debiased_loss():
-    # By the witness, "blind" would lead, and "second" would be its challenger.
-    blind = arm("blind", 100, witness=0.5, stderr=0.1, debiased=9.0, debiased_stderr=0.1)
-    leader = arm("leader", 50, witness=2.0, stderr=0.1, debiased=2.5, debiased_stderr=0.1)
-    second = arm("second", 10, witness=1.0, stderr=0.1, debiased=9.5, debiased_stderr=0.1)
-    assert chosen(TopTwo(), blind, leader, second) == "leader"
-
-
-def test_top_two_does_not_wait_for_an_arm_that_cannot_win():
-    leader = arm("leader", 5000, witness=5.0, stderr=0.1, debiased=5.1, debiased_stderr=0.1)
-    numbers = {"witness": 8.0, "stderr": 0.5, "debiased": 9.0, "debiased_stderr": 0.5}
-    assert chosen(TopTwo(), leader, arm("newcomer", 50, optimistic=5.0, **numbers)) == "newcomer"
-    assert chosen(TopTwo(), leader, arm("newcomer", 50, optimistic=5.2, **numbers)) == "leader"
-    assert chosen(TopTwo(), leader, arm("unknown", 50)) == "leader"
 
 
 class TestHalving:

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from tests.policies.parts import arm
-from tm_bandit.comparison import anytime_margin
+from tm_bandit.comparison import Pair, anytime_margin
 from tm_bandit.policies import Board, compare
 
 
@@ -21,20 +21,67 @@ def numbers(name, n, witness, estimate, debiased, stderr=0.1, debiased_stderr=0.
     )
 
 
-def test_margin_grows_with_arms_and_certainty():
-    assert anytime_margin(1000, 0.05 / 5) < anytime_margin(1000, 0.05 / 50) < anytime_margin(1000, 0.005 / 50)
-    # By hand: sqrt(1100 / 1000 * (2 ln 100 + ln 11)).
-    assert anytime_margin(1000, 0.05 / 5) == pytest.approx(math.sqrt(1.1 * (2 * math.log(100) + math.log(11))))
-
-
-def test_comparison_by_hand():
+def test_comparison_of_independent_arms_by_hand():
     first, second = numbers("a", 100, 2.0, 4.0, 3.0), numbers("b", 100, 1.0, 3.5, 1.4, 0.2, 0.4)
-    found = compare(first, second, num_arms=3, delta=0.1)
-    width = anytime_margin(100, 0.1 / 3) * math.sqrt(0.01 + 0.04)
+    found = compare(first, second, delta=0.1)
+    width = anytime_margin(100, 0.1) * 0.5
     assert (found.n, found.correlation) == (100, 0.0)
     assert found.difference == pytest.approx(1.6)
     assert found.stderr == pytest.approx(0.5)
-    assert (found.lower, found.upper) == pytest.approx((0.5 - width, 1.0 + width))
+    assert (found.lower, found.upper) == pytest.approx((1.6 - width, 1.6 + width))
+
+
+@pytest.mark.parametrize("sharing", [0.0, 0.5, 1.0])
+def test_comparison_on_the_same_draws_by_hand(sharing):
+    first, second = numbers("a", 100, 2.4, 4.0, 3.0), numbers("b", 100, 1.9, 3.5, 1.4, 0.2, 0.4)
+    found = compare(first, second, Pair(0.5, 0.2, sharing), delta=0.1)
+    of_debiased = math.sqrt(0.09 + 0.16 - 2 * sharing * 0.3 * 0.4)
+    error = sharing * 0.2 + (1 - sharing) * of_debiased
+    difference = sharing * 0.5 + (1 - sharing) * 1.6
+    width = anytime_margin(100, 0.1) * error
+    assert found.correlation == sharing
+    assert (found.difference, found.stderr) == pytest.approx((difference, error))
+    # The debiased losses differ by 1.6, the witnesses by 0.5: both are in the interval, whatever its width.
+    lower, reach = min(difference - width, 0.5), anytime_margin(100, 0.1) * of_debiased
+    assert found.lower == pytest.approx(lower if lower > 0 else min(lower, 1.6 - reach))
+    assert found.upper == pytest.approx(max(difference + width, 1.6 + reach))
+
+
+def test_an_end_that_decides_is_final_and_the_others_allow_for_the_noise_of_the_debiased_losses():
+    first, second = numbers("a", 100, 2.4, 4.0, 3.0), numbers("b", 100, 1.9, 3.5, 1.4)
+    reach = 0.9 * anytime_margin(100, 0.05)
+    decided, open_ = (compare(first, second, Pair(1.0, error, 1.0, debiased_stderr=0.9)) for error in (0.1, 0.4))
+    width = anytime_margin(100, 0.05) * 0.1
+    assert (decided.lower, decided.upper) == pytest.approx((min(1.0 - width, 0.5), 1.6 + reach))
+    assert (open_.lower, open_.upper) == pytest.approx((1.6 - reach, 1.6 + reach))
+    turned = compare(second, first, Pair(-1.0, 0.1, 1.0, debiased_stderr=0.9))
+    assert (turned.lower, turned.upper) == pytest.approx((-decided.upper, -decided.lower))
+
+
+def test_a_difference_must_show_above_the_draws_at_all_counts_and_above_two_errors_of_the_fit():
+    first, second = numbers("a", 100, 3.0, 4.0, 4.0), numbers("b", 100, 1.0, 3.5, 1.4)
+    for draws, fit in ((0.2, 0.1), (0.05, 0.4), (0.05, 0.6)):
+        found = compare(first, second, Pair(1.0, draws, 1.0, fit, 0.01))
+        assert found.stderr == pytest.approx(math.hypot(draws, fit))
+        # The other numbers differ by more.
+        width = max(anytime_margin(100, 0.05) * draws, 2 * fit)
+        lower = 1.0 - width
+        assert found.lower == pytest.approx(lower if lower > 0 else min(lower, 2.6 - 0.01 * anytime_margin(100, 0.05)))
+
+
+@pytest.mark.parametrize(("witness", "debiased"), [(9.0, 1.0), (-9.0, 1.0), (1.0, 9.0), (1.0, -9.0)])
+def test_an_arm_is_not_out_as_long_as_one_number_contradicts(witness, debiased):
+    pair = Pair(1.0, 1e-3, 1.0)
+    found = compare(numbers("a", 100, witness, 0.0, debiased), numbers("b", 100, 0.0, 0.0, 0.0), pair)
+    assert found.difference == pytest.approx(1.0)
+    assert found.lower <= min(witness, debiased, 1.0)
+    assert found.upper >= max(witness, debiased, 1.0)
+
+
+def test_opposed_noise_is_no_reason_for_a_narrow_interval():
+    pair = Pair(1.0, 0.2, -1.0)
+    found = compare(numbers("a", 100, 2.0, 4.0, 3.0), numbers("b", 100, 1.0, 3.5, 1.4, 0.2, 0.4), pair)
+    assert (found.correlation, found.stderr) == pytest.approx((-1.0, 0.5))
 
 
 def test_comparing_the_other_way_round_changes_the_sign_alone():
@@ -50,7 +97,7 @@ def test_comparing_the_other_way_round_changes_the_sign_alone():
         numbers("b", 100, 1.0, 2.0, 1.5, stderr=0.0),
         numbers("b", 100, 1.0, 2.0, 1.5, stderr=math.nan),
         numbers("b", 100, math.nan, 2.0, 1.5),
-        numbers("b", 100, 1.0, math.nan, 1.5),
+        numbers("b", 100, 1.0, 2.0, 1.5, debiased_stderr=math.nan),
     ],
 )
 def test_where_too_little_is_known_the_interval_is_infinite(second):
@@ -83,3 +130,18 @@ def test_arms_are_compared_at_the_largest_common_count():
 def test_samples_under_way_count_as_promised():
     board = Board([arm("a", 20), arm("b", 10)], pending={"b": 15}, spent=30)
     assert [board.promised(a) for a in board] == [20, 25]
+
+
+def test_a_board_asks_for_the_pair_at_the_common_count():
+    now = [numbers("a", 400, 0.0, 0.0, 2.0), numbers("b", 100, 1.0, 1.0, 3.0)]
+    traces = {"a": {100: numbers("a", 100, 0.5, 0.5, 5.0), 400: now[0]}, "b": {100: now[1]}}
+    pair, asked = Pair(0.5, 0.2, 0.75), []
+    board = Board(now, traces=traces, delta=0.01, pair=lambda *which: asked.append(which) or pair)
+    assert board.compare("a", "b") == compare(traces["a"][100], now[1], pair, delta=0.01)
+    assert asked == [("a", "b", 100)]
+
+
+def test_a_certificate_of_the_difference_comes_before_the_two_intervals():
+    arms = [arm("a", 20, optimistic=3.0, pessimistic=4.0), arm("b", 10, optimistic=1.0, pessimistic=2.5)]
+    assert Board(arms).certified("a", "b") == 0.5
+    assert Board(arms, certificate=lambda a, b: -1.0).certified("a", "b") == -1.0

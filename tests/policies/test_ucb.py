@@ -6,7 +6,7 @@ import pytest
 
 from tests.policies.parts import arm, chosen
 from tm_bandit.errors import InputError
-from tm_bandit.policies import UCB, Thompson, TopTwo
+from tm_bandit.policies import UCB
 
 
 def test_the_vacuous_bound_is_the_most_optimistic():
@@ -52,20 +52,14 @@ def test_samples_under_way_narrow_the_width():
 def test_what_is_left_open_is_filled_in():
     assert UCB(exploration=2.0).with_index("witness").exploration == 2.0
     assert UCB(index="bound").with_index("witness").index == "bound"
-    assert TopTwo(UCB(exploration=3.0)).with_index("witness").challenger.exploration == 3.0
 
 
 def test_policies_of_a_user_stay_what_they_are():
     class Mine(UCB):
         pass
 
-    class Finder(TopTwo):
-        pass
-
     mine = Mine()
     assert type(mine.with_index("witness")) is Mine
-    assert type(Finder(mine).with_index("bound")) is Finder
-    assert type(Finder(mine).with_index("bound").challenger) is Mine
     assert mine.index is None
-    with pytest.raises(InputError, match="UCB policy, but got Thompson"):
-        TopTwo(Thompson())
+    with pytest.raises(InputError, match="standard errors for index='witness', but got none"):
+        Mine(index="witness").with_index("bound")

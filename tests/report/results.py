@@ -6,7 +6,7 @@ from tm_bandit import SelectionResult
 from tm_bandit.report.result import HISTORY_COLUMNS
 
 
-def make_result(num_arms=4, pulls=60, step=2.0, **changes):
+def make_result(num_arms=4, pulls=60, step=2.0, compared=False, **changes):
     """A run with known numbers: arm 0 is the best, by `step` before the next, and it got most of the samples."""
     names = ["ema/cfg1.5", "raw <b>&", *(f"arm {index}" for index in range(2, num_arms))][:num_arms]
     history = {name: [] for name in HISTORY_COLUMNS}
@@ -35,8 +35,19 @@ def make_result(num_arms=4, pulls=60, step=2.0, **changes):
         | rows[name]
         for name, n in counts.items()
     ]
-    fields = {"uniform_cost": 1234, "budget": 1000, "settings": {"policy": "ucb"}} | changes
-    return SelectionResult(names[0], "likely", "OptimisticFID", False, arms, history=history, **fields)
+    for row in arms if compared else ():
+        behind = row["debiased"] - rows[names[0]]["debiased"]
+        width = 6 / math.sqrt(row["n"])
+        row |= {"behind": behind, "behind_lower": behind - width, "behind_upper": behind + width, "correlation": 0.9}
+        if row["arm"] == names[0]:
+            row |= dict.fromkeys(("behind", "behind_lower", "behind_upper", "correlation"), math.nan)
+        elif row["behind_lower"] < 0:
+            row["verdict"] = "tie"
+    fields = {"uniform_cost": 1234, "stopped_by": "stop", "budget": 1000, "settings": {"policy": "ucb"}} | changes
+    tied = [row["arm"] for row in arms if row["verdict"] == "tie"]
+    status = "tie" if tied else "likely"
+    fields = {"tied": tied} | fields
+    return SelectionResult(names[0], status, "OptimisticFID", False, arms, history=history, **fields)
 
 
 def make_nan_result():

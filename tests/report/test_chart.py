@@ -8,7 +8,7 @@ import pytest
 
 from tests.report.results import make_nan_result, make_result
 from tm_bandit import SelectionResult
-from tm_bandit.report.chart import PALETTE, Series, frame, make_chart, short_names, spread
+from tm_bandit.report.chart import PALETTE, Mark, Series, frame, make_chart, marks_axis, short_names, spread
 
 
 def flat(name, value, lower, upper, colour=0):
@@ -129,12 +129,12 @@ def test_spreading_moves_only_what_is_in_the_way():
 
 def test_names_are_cut_only_if_they_are_long_and_can_be_told_apart():
     assert short_names(["ema", "raw"]) == {"ema": "ema", "raw": "raw"}
-    exact = "x" * 32
+    exact = "x" * 48
     assert short_names([exact, "y"])[exact] == exact
     long = [f"runs/a-very-long-name-of-a-project/epoch={k}-step={100 * k}/last.ckpt" for k in range(9, 12)]
     assert list(short_names(long).values()) == ["…9-step=900…", "…10-step=1000…", "…11-step=1100…"]
     lonely = short_names(["z" * 99])["z" * 99]
-    assert len(lonely) == 32
+    assert len(lonely) == 48
     assert "…" in lonely
 
 
@@ -160,3 +160,52 @@ def test_titles():
     nothing = SelectionResult(None, "unfinished", "OptimisticIS", True, [])
     assert make_chart(nothing).title == "No arm was evaluated"
     assert not make_chart(make_nan_result()).series[0].x
+
+
+def test_the_dots_are_the_differences_to_the_best_in_the_order_of_the_table():
+    result = make_result(num_arms=50, pulls=1000, compared=True)
+    chart = make_chart(result)
+    table = result.table()
+    assert chart.relative
+    assert chart.series[0].mark == Mark(0.0)
+    assert [arm.mark.value for arm in chart.series[1:]] == sorted(row["behind"] for row in table[1:])
+    assert [arm.mark.lower for arm in chart.series[1:]] == [row["behind_lower"] for row in table[1:]]
+    assert "behind the best by (FID)" in chart.marks_unit
+
+
+def test_without_comparisons_the_dots_are_the_scores():
+    result = make_result()
+    chart = make_chart(result)
+    assert not chart.relative
+    assert [arm.mark.value for arm in chart.series] == [row["debiased"] for row in result.table()]
+    assert chart.marks_unit == chart.unit
+
+
+def test_all_dots_are_on_the_axis_and_near_ones_apart():
+    marks = [Mark(0.0), Mark(0.05, 0.01, 0.09), Mark(0.1, 0.05, 0.15), Mark(300.0, 290.0, 310.0)]
+    axis = marks_axis(marks)
+    places = [axis.place(mark.value) for mark in marks]
+    assert min(np.diff(places)) > 0.05, "a linear axis would have put three of them on one point"
+    assert 0 < places[0] < places[-1] < 1
+    assert math.isinf(marks_axis(marks[:3]).knee), "near ones alone need no logarithm"
+
+
+def test_wide_intervals_leave_the_dots_room_and_those_of_near_ties_are_shown():
+    far = marks_axis([Mark(0.0), Mark(1.0, 0.5, 1.5), Mark(2.0, 1.5, 2.5), Mark(2.0, -1e6, math.inf)])
+    assert -5 < far.low < far.high < 5
+    tie = marks_axis([Mark(0.0), Mark(0.01, -2.0, 2.02), Mark(0.02, -2.0, 2.04)])
+    assert tie.low < -2.0 < 2.0 < tie.high
+
+
+def test_hollow_dots_are_those_that_are_not_decided():
+    result = make_result(num_arms=3, compared=True)
+    result.arms[1]["verdict"], result.arms[2]["verdict"] = "undecided (few samples)", "worse (certified)"
+    chart = make_chart(result)
+    assert [arm.mark.solid for arm in chart.series] == [True, False, True]
+    assert "hollow" in chart.marks_note
+
+
+def test_the_details_say_all_about_an_arm():
+    arm = make_chart(make_result(compared=True)).series[1]
+    for text in ("raw <b>&", "40 samples in 4 pulls", "FID 7.1", "behind the best by 2.1", "0.9", "worse (likely)"):
+        assert text in arm.detail

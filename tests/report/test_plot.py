@@ -23,50 +23,72 @@ def text_of(axes):
     return [text for text in axes.texts if text.get_text()]
 
 
-@pytest.mark.parametrize(("num_arms", "step"), [(3, 2.0), (30, 2.0), (30, 0.001)])
+@pytest.mark.parametrize(("num_arms", "step"), [(3, 2.0), (5, 0.01), (30, 0.001), (50, 2.0)])
 def test_every_arm_is_named_inside_the_picture_and_apart(num_arms, step):
-    result = make_result(num_arms=num_arms, pulls=900, step=step)
+    result = make_result(num_arms=num_arms, pulls=900, step=step, compared=True)
     figure = result.plot()
-    top, bottom = figure.axes
-    assert [text.get_text() for text in bottom.texts] == [row["arm"] for row in result.table()]
-    note, *names = sorted(text_of(top), key=lambda text: not text.get_text().startswith("dashed"))
+    marks, _, scores = figure.axes
+    rows = marks.get_yticklabels()
+    assert [text.get_text() for text in rows] == [row["arm"] for row in result.table()]
+    names = [text for text in text_of(scores) if not text.get_text().startswith("dashed")]
     assert {text.get_text() for text in names} == {row["arm"] for row in result.table()[:7]}
     frame = figure.bbox.padded(1)
-    for texts in (names, bottom.texts):
-        shown = sorted(boxes(figure, texts), key=lambda box: box.y0)
-        assert all(frame.containsx(box.x1) and frame.containsy(box.y1) and frame.containsy(box.y0) for box in shown)
+    lines = [figure.subfigs[0]._suptitle, marks._left_title, text_of(marks)[-1]]
+    found = boxes(figure, [*lines, *names, *rows])
+    heading, title, note = found[:3]
+    for part in (found[3 : 3 + len(names)], found[3 + len(names) :]):
+        shown = sorted(part, key=lambda box: box.y0)
+        assert all(frame.x0 <= box.x0 and box.x1 <= frame.x1 for box in shown)
+        assert all(frame.y0 <= box.y0 and box.y1 <= frame.y1 for box in shown)
         assert all(low.y1 <= high.y0 + 2 for low, high in pairwise(shown))
-    title = next(text for text in (top.title, top._left_title) if text.get_text())
-    heading, hint = boxes(figure, [title, note])
-    assert hint.y1 <= heading.y0, "the title and the line below it do not overlap"
-    assert frame.containsy(heading.y1)
+    assert note.y1 <= title.y0 <= title.y1 <= heading.y0, "title, heading and note do not overprint"
+    assert frame.y1 >= heading.y1
 
 
 def test_long_titles_are_wrapped():
     result = make_result()
     result.arms[0]["arm"] = result.best = "checkpoint-" * 15
     figure = result.plot()
-    title = figure.axes[0]._left_title
+    title = figure.subfigs[0]._suptitle
     assert boxes(figure, [title])[0].x1 <= figure.bbox.x1
 
 
 def test_the_rows_show_where_the_samples_went():
     result = make_result()
     chart = make_chart(result)
-    _, bottom = result.plot().axes
+    _, bottom, _ = result.plot().axes
     for arm, row in zip(chart.series, bottom.collections, strict=True):
         strengths = row.get_facecolors()[:, 3]
         assert strengths == pytest.approx([0.12 + 0.88 * share for share in arm.shares if share > 0])
-    assert [tick.get_text() for tick in bottom.get_yticklabels()] == [f"{arm.share:.1%}" for arm in chart.series]
+    shares = [text.get_text() for text in bottom.texts if "%" in text.get_text()]
+    assert shares == [f"{arm.share:.1%}" for arm in chart.series]
 
 
-def test_both_ends_of_every_interval_are_drawn():
+def test_both_ends_of_the_first_two_intervals_are_drawn():
     result = make_result(num_arms=3)
-    axes = result.plot().axes[0]
+    axes = result.plot().axes[2]
     assert len(axes.collections) == 1  # the band of the best arm
     drawn = {tuple(np.round(line.get_ydata(), 9)) for line in axes.lines if line.get_alpha()}
-    ends = {tuple(np.round(side, 9)) for arm in make_chart(result).series for side in (arm.lower, arm.upper)}
+    ends = {tuple(np.round(side, 9)) for arm in make_chart(result).series[:2] for side in (arm.lower, arm.upper)}
     assert drawn == ends
+
+
+def test_the_dots_are_where_the_chart_has_them():
+    chart = make_chart(result := make_result(num_arms=50, pulls=1000, compared=True))
+    axes = result.plot().axes[0]
+    dots = {line.get_ydata()[0]: line for line in axes.lines if line.get_marker() == "o"}
+    assert [dots[at].get_xdata()[0] for at in range(50)] == [arm.mark.value for arm in chart.series]
+    where = axes.transAxes.inverted().transform(axes.transData.transform([(arm.mark.value, 0) for arm in chart.series]))
+    assert where[:, 0] == pytest.approx([chart.marks.place(arm.mark.value) for arm in chart.series], abs=1e-6)
+
+
+def test_a_notebook_shows_the_figure_once():
+    import matplotlib.pyplot as plt
+
+    before = plt.get_fignums()
+    figure = make_result().plot()
+    assert figure._repr_png_()[:4] == b"\x89PNG"
+    assert plt.get_fignums() == before
 
 
 def test_odd_results_are_drawn_and_written(tmp_path):
@@ -77,9 +99,9 @@ def test_odd_results_are_drawn_and_written(tmp_path):
 
 
 def test_more_arms_than_fit_are_counted():
-    bottom = make_result(num_arms=80, pulls=160).plot().axes[1]
-    assert len(bottom.texts) == 60
-    assert "60 of 80 arms" in bottom._left_title.get_text()
+    marks, budget, _ = make_result(num_arms=80, pulls=160).plot().axes
+    assert len(marks.get_yticklabels()) == 60
+    assert any("60 of 80 arms" in text.get_text() for text in budget.texts)
 
 
 def test_names_with_dollars_are_shown_as_they_are():
@@ -90,7 +112,7 @@ def test_names_with_dollars_are_shown_as_they_are():
     result.best = "$x^$"
     figure = result.plot()
     boxes(figure, [])  # mathematics that is none would raise here
-    assert {text.get_text() for text in figure.axes[1].texts} == {r"\$x^\$", r"cfg \$1.5\$"}
+    assert {text.get_text() for text in figure.axes[0].get_yticklabels()} == {r"\$x^\$", r"cfg \$1.5\$"}
 
 
 def test_importing_the_package_loads_neither_lightning_nor_our_plots():

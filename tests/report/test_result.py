@@ -2,16 +2,18 @@
 
 import json
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from tests.report.results import make_result
 from tests.selection.toy import MeanMetric, gaussian
 from tm_bandit import ModelSelector, SelectionResult
 from tm_bandit.errors import InputError
-from tm_bandit.report.result import COLUMNS, FORMAT_VERSION, HISTORY_COLUMNS
+from tm_bandit.report.result import COLUMNS, FORMAT_VERSION, HISTORY_COLUMNS, LATER_COLUMNS, SHOWN
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +26,7 @@ def test_table_has_the_promised_columns_and_the_best_first(result):
     table = result.table()
     assert tuple(table[0]) == COLUMNS
     assert [row["arm"] for row in table] == ["good", "bad|one", "broken"]
-    assert table[0]["verdict"] == "best"
+    assert table[0]["verdict"] == "best (certified)"
     assert table[0]["lower"] <= table[0]["debiased"] <= table[0]["upper"]
 
 
@@ -53,7 +55,8 @@ def test_json_round_trip_is_exact_and_strict(result, tmp_path):
     json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     again = SelectionResult.from_json(path)
     assert again.to_json() == SelectionResult.from_json(text).to_json() == text
-    assert again.table()[0] == result.table()[0]
+    assert again.table()[1] == result.table()[1]
+    assert math.isnan(again.table()[0]["behind"])  # the best arm is not behind anyone
     assert math.isnan(again.table()[2]["estimate"])
     assert list(again.history) == list(HISTORY_COLUMNS)
 
@@ -91,9 +94,26 @@ def test_a_result_that_0_1_wrote_loads_and_can_be_shown():
     assert [row["arm"] for row in result.table()] == ["near/ema", "mid", "far|raw", "broken"]
     assert result.history["samples"] == list(range(10, 301, 10))
     assert math.isnan(result.arms[3]["estimate"])
-    assert result.to_json(indent=None) == json.dumps(json.loads(path.read_text()))
+    # It did not compare arms.
+    saved = json.loads(result.to_json())
+    assert [row.pop(name) for row in saved["arms"] for name in LATER_COLUMNS] == [None] * 16
+    # Saving it again raises its version, and changes nothing else.
+    assert (saved.pop("version"), FORMAT_VERSION) == (2, 2)
+    assert saved == {key: value for key, value in json.loads(path.read_text()).items() if key != "version"}
     assert "near/ema" in result.to_html()
     result.plot()
+
+
+def test_a_result_that_0_2_wrote_loads_and_is_saved_as_it_was():
+    path = Path(__file__).parent.parent / "data" / "v02" / "result.json"
+    saved = json.loads(path.read_text())
+    assert saved["version"] == 2
+    result = SelectionResult.from_json(path)
+    assert json.loads(result.to_json()) == {**saved, "version": FORMAT_VERSION}
+    assert result.best == "near"
+    assert all(row["behind"] > 0 for row in result.table()[1:])
+    assert [len(uris) for uris in result.pictures.values()] == [12, 12]
+    assert "far|raw" in result.to_html()
 
 
 def test_numpy_numbers_are_saved_as_plain_ones():
@@ -115,14 +135,41 @@ def test_words_for_every_status():
     assert SelectionResult("a", "won", "FID", False, rows[:1]).word == "only arm"
 
 
+def test_a_certificate_says_its_confidence_and_a_tie_who_is_undecided():
+    scores = dict.fromkeys(("estimate", "debiased", "lower", "upper", "behind"), 1.0)
+    verdicts = {"a": "best", "b": "tie", "c": "undecided", "d": "undecided (few samples)", "e": "worse (likely)"}
+    rows = [{"arm": name, "n": 10, "verdict": verdict, **scores} for name, verdict in verdicts.items()]
+    tie = SelectionResult("a", "tie", "FID", False, rows, tied=["b"])
+    assert tie.undecided == ["c", "d"]
+    assert "(a, b); 2 more are undecided. 50 samples" in tie.summary()
+    won = SelectionResult("a", "won", "FID", False, rows, settings={"delta": 0.01})
+    assert "every rival is worse, with 99% confidence. " in won.summary()
+    assert "every rival is worse. " in SelectionResult("a", "won", "FID", False, rows).summary()
+
+
 def test_markdown_and_text_say_it_all(result):
     markdown = result.to_markdown()
     assert "| **good** |" in markdown
     assert "bad\\|one" in markdown
     assert "retired" in markdown
-    assert all(line.count("|") - line.count("\\|") == len(COLUMNS) + 1 for line in markdown.splitlines()[2:])
+    assert all(line.count("|") - line.count("\\|") == len(SHOWN) + 1 for line in markdown.splitlines()[2:])
     assert result.summary() in str(result)
-    assert str(result.uniform_cost) in result.summary()
+    assert result.uniform_cost == result.total_samples
+    assert "closest rival" not in result.summary(), "drawing all arms equally would have cost the same"
+
+
+def test_notes_about_pairing_and_twins():
+    rows = [{"arm": "a", "correlation": math.nan}, *({"arm": name, "correlation": 0.08} for name in "bc")]
+    common = {"settings": {"pairing": "common"}}
+    result = SelectionResult("a", "tie", "FID", False, rows, **common)
+    assert len(result.notes) == 1
+    assert "hardly have noise in common" in result.notes[0]
+    assert SelectionResult("a", "tie", "FID", False, rows, settings={"pairing": "independent"}).notes == []
+    rows[1]["correlation"] = 0.2
+    assert SelectionResult("a", "tie", "FID", False, rows, **common).notes == []
+    assert SelectionResult("a", "tie", "FID", False, rows[:1], **common).notes == []
+    rows[2]["twin"] = "a"
+    assert SelectionResult("a", "tie", "FID", False, rows).notes == ["c is the same model as a (identical samples)."]
 
 
 def test_nothing_evaluated():
@@ -144,9 +191,91 @@ def test_results_with_unknown_scores_can_be_compared(result):
 
 def test_the_sentence_names_epsilon():
     samplers = {"a": gaussian(0.0, 0.3), "b": gaussian(0.05, 0.3)}
-    for stop, words in (("certified", "pessimistic one, up to epsilon = 0.3"), ("likely", "best, up to epsilon = 0.3")):
-        selector = ModelSelector(MeanMetric(), samplers, budget=900, samples="features", stop=stop, epsilon=0.3)
+    for stop, words in (("certified", "certified best, up to epsilon = 0.3"), ("likely", "best, up to epsilon = 0.3")):
+        selector = ModelSelector(
+            MeanMetric(), samplers, budget=900, samples="features", stop=stop, epsilon=0.3, pairing="independent"
+        )
         result = selector.run(progress=False)
         assert words in result.summary()
         assert result.table()[1]["verdict"] == f"worse ({stop}, up to epsilon)"
     assert "epsilon" not in ModelSelector(MeanMetric(), samplers, samples="features").run(progress=False).summary()
+
+
+def test_the_metric_is_called_as_people_call_it():
+    assert "(FID 5" in make_result().summary()
+    assert "Optimistic" not in str(make_result())
+
+
+@pytest.mark.parametrize(
+    "change", [{"status": "tie"}, {"status": "budget_exhausted"}, {"stopped_by": "budget"}, {"uniform_cost": 0}]
+)
+def test_what_uniform_evaluation_takes_is_said_only_where_it_is_true(change):
+    result = make_result()
+    assert "drawing every arm as often as the closest rival takes 1234" in result.summary()
+    for name, value in change.items():
+        setattr(result, name, value)
+    assert "closest rival" not in result.summary() + result.to_html()
+
+
+def test_a_sentence_says_that_pairing_does_not_help():
+    for correlation, pairing, said in ((0.03, "common", True), (0.9, "common", False), (0.03, "own", False)):
+        result = make_result(compared=True, settings={"pairing": pairing})
+        for row in result.arms[1:]:
+            row["correlation"] = correlation
+        assert ("hardly have noise in common" in result.summary()) == said
+
+
+def test_the_table_is_sorted_by_the_paired_differences():
+    result = make_result(compared=True)
+    result.arms[3]["behind"] = -0.1
+    assert [row["arm"] for row in result.table()] == ["ema/cfg1.5", "arm 3", "raw <b>&", "arm 2"]
+
+
+def test_differences_survive_json():
+    result = make_result(compared=True)
+    again = SelectionResult.from_json(result.to_json())
+    assert again.table()[1] == result.table()[1]
+    assert math.isnan(again.table()[0]["behind"])
+    assert str(again) == str(result)
+
+
+def test_a_notebook_shows_the_table_and_repr_is_short():
+    result = make_result(num_arms=50, pulls=1000, compared=True)
+    assert repr(result) == "SelectionResult(best='ema/cfg1.5', status='likely', FID 5, 50 arms, 10000 samples)"
+    html = result._repr_html_()
+    assert html.count("<tr>") == 51
+    assert "raw &lt;b&gt;&amp;" in html
+    assert "raw <b>" not in html
+
+
+def test_the_table_as_a_data_frame():
+    pytest.importorskip("pandas")
+    result = make_result(compared=True)
+    frame = result.to_pandas()
+    assert list(frame.index) == [row["arm"] for row in result.table()]
+    assert frame.loc["arm 2", "behind"] == result.arms[2]["behind"]
+    assert frame.columns.tolist() == list(COLUMNS[1:])
+
+
+def test_pandas_is_asked_for_by_name(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ModuleNotFoundError, match="pip install pandas"):
+        make_result().to_pandas()
+
+
+def test_costs_are_shown_where_they_are_known():
+    plain = make_result()
+    assert (plain.cost, plain.total_cost, plain.unit) == ({}, 0, "samples")
+    result = make_result(budget=90.0, settings={"unit": "seconds"})
+    for row in result.arms:
+        row["cost"] = 0.1 * row["n"]
+    again = SelectionResult.from_json(result.to_json())
+    assert again == result
+    assert again.cost == {name: 0.1 * n for name, n in result.num_samples.items()}
+    assert list(again.table()[0])[2:4] == ["n", "cost"]
+    assert all(line.count("|") == len(SHOWN) + 2 for line in again.to_markdown().splitlines()[2:])
+    assert "600 samples drawn at a cost of 60 s" in str(again)
+    assert "of a budget of 90 s" in again.to_html()
+    assert "what they cost, in seconds" in again.to_html()
+    assert "what they cost" not in plain.to_html()
+    assert again._repr_html_().count("<th>") == len(SHOWN) + 1

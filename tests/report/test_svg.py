@@ -2,13 +2,14 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
 
-import numpy as np
 import pytest
 
 from tests.report.results import make_result
-from tm_bandit.report.chart import Chart, Series, make_chart
-from tm_bandit.report.svg import allocation_svg, nice_ticks, scores_svg
+from tm_bandit.report.axis import Axis
+from tm_bandit.report.chart import Chart, Mark, Series, make_chart
+from tm_bandit.report.svg import arms_svg, scores_svg
 
 
 def nodes(drawing, name):
@@ -28,7 +29,7 @@ def test_the_chart_draws_the_numbers():
     assert (middle - top) / (bottom - top) == pytest.approx(2 / 3, abs=0.01)
     assert heights(nodes(drawing, "hopeful")[0].get("d")) == [bottom]
     assert heights(nodes(drawing, "doubtful")[0].get("d")) == [top]
-    assert nodes(drawing, "line")[0].get("d").startswith(f"M{(64 + 930) / 2:.1f},")
+    assert nodes(drawing, "line")[0].get("d").startswith(f"M{(64 + 960 - 22 - 7.5) / 2:.1f},")
 
 
 def test_what_is_outside_the_frame_leaves_a_gap():
@@ -40,30 +41,41 @@ def test_what_is_outside_the_frame_leaves_a_gap():
     assert nodes(drawing, "band")[0].get("points") == ""
 
 
-@pytest.mark.parametrize("num_arms", [3, 30])
-def test_every_arm_is_named_and_has_its_row(num_arms):
-    chart = make_chart(make_result(num_arms=num_arms, pulls=900))
-    labels = nodes(allocation_svg(chart), "label")
-    assert [label.text for label in labels] == [arm.label for arm in chart.series]
-    assert len(nodes(allocation_svg(chart), "track")) == num_arms
+@pytest.mark.parametrize("num_arms", [3, 30, 50])
+def test_every_arm_is_named_in_full_and_no_two_names_overlap(num_arms):
+    chart = make_chart(make_result(num_arms=num_arms, pulls=900, compared=True))
+    drawing = arms_svg(chart)
+    labels = nodes(drawing, "label")
+    assert [label.text for label in labels] == [arm.name for arm in chart.series]
+    assert len(nodes(drawing, "track")) == num_arms
+    assert len(nodes(drawing, "dot")) + len(nodes(drawing, "ring")) == num_arms
+    rows = [float(label.get("y")) for label in labels]
+    assert all(low + 15 <= high for low, high in pairwise(rows)), "a line of text is 15 pixels high"
+    assert all(float(label.get("x")) - 7.4 * len(label.text) >= 0 for label in labels)
     named = nodes(scores_svg(chart), "label")
     assert len(named) == min(7, num_arms)
-    for label in (*labels, *named):
-        assert float(label.get("x")) + 7.8 * len(label.text) <= 960  # a wide bold font takes 7.8 pixels per letter
-    assert all(14 <= float(label.get("y")) <= 380 - 40 for label in named)
+    for label in named:
+        assert float(label.get("x")) + 7.4 * len(label.text) <= 960  # a wide bold font takes 7.4 pixels per letter
+        assert 14 <= float(label.get("y")) <= 380 - 40
+
+
+def test_dots_and_intervals_are_where_the_numbers_are():
+    marks = [Mark(0.0), Mark(2.0, 1.0, 5.0, solid=False), Mark(4.0, -9.0, 99.0), Mark()]
+    series = [Series(f"a{at}", "", at, 0.2, [1.0], mark=mark) for at, mark in enumerate(marks)]
+    drawing = arms_svg(Chart("", "", "", False, 20, 0, 1, series, Axis(-1.0, 7.0)))
+    zero, four = (float(dot.get("cx")) for dot in nodes(drawing, "dot"))
+    (two,) = (float(dot.get("cx")) for dot in nodes(drawing, "ring"))
+    assert two == pytest.approx((zero + four) / 2, abs=0.1)
+    inside, outside = (node for node in nodes(drawing, "span") if node.tag == "line")
+    unit = (four - zero) / 4
+    ends = [float(inside.get("x1")), float(inside.get("x2"))]
+    assert ends == pytest.approx([zero + unit, zero + 5 * unit], abs=0.2)
+    ends = [float(outside.get("x1")), float(outside.get("x2"))]
+    assert ends == pytest.approx([zero - unit, zero + 7 * unit], abs=0.2), "clipped at the axis"
 
 
 def test_stronger_cells_have_more_of_the_samples():
     arm = Series("a", "a", 0, 0.4, [0.0, 0.25, 1.0])
-    cells = ElementTree.fromstring(allocation_svg(Chart("", "", "", False, 30, 0, 1, [arm]))).iter()
+    cells = ElementTree.fromstring(arms_svg(Chart("", "", "", False, 30, 0, 1, [arm]))).iter()
     strengths = [float(cell.get("fill-opacity")) for cell in cells if cell.get("fill-opacity")]
     assert strengths == [0.34, 1.0]
-
-
-def test_ticks_are_round_and_inside():
-    for low, high in [(0.0, 1.0), (-3.2, 17.9), (1e-4, 2e-4), (1e6, 1.5e6)]:
-        ticks = nice_ticks(low, high)
-        assert 2 <= len(ticks) <= 7
-        assert low <= ticks[0] <= ticks[-1] <= high
-        steps = np.diff(ticks)
-        np.testing.assert_allclose(steps, steps[0], rtol=1e-6)

@@ -66,7 +66,18 @@ def play(case: str) -> dict[str, Any]:
     metric = fid(bound) if score == "fid" else OptimisticIS("none", bound=bound)
     late = {"fid0": samplers.pop("fid0")} if case == "newcomer" else {}
     selector = ModelSelector(
-        metric, samplers, policy, batch_size=BATCH, budget=PULLS * BATCH, burn_in=2 * BATCH, seed=11, samples="features"
+        metric,
+        samplers,
+        policy,
+        batch_size=BATCH,
+        budget=PULLS * BATCH,
+        burn_in=2 * BATCH,
+        seed=11,
+        samples="features",
+        pairing="independent",
+        goal="regret",  # the defaults of version 0.1
+        stop="budget",
+        refresh=0.05,
     )
     for pull in range(PULLS):
         if pull == 100:

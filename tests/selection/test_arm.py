@@ -1,4 +1,6 @@
-"""One arm's pulls and numbers, and the roster of all arms."""
+"""One arm's pulls and numbers."""
+
+import tracemalloc
 
 import pytest
 import torch
@@ -6,7 +8,7 @@ import torch
 from tests.selection.toy import MeanMetric, gaussian
 from tm_bandit import Pull
 from tm_bandit.errors import ArmError, InputError
-from tm_bandit.selection.arm import Arm, Roster
+from tm_bandit.selection.arm import Arm, Fingerprints
 
 NEEDS = ("witness", "stderr")
 
@@ -21,15 +23,6 @@ def pull(arm, size=5):
 
 def rows(value=0.0, size=5):
     return value + torch.arange(size, dtype=torch.float64).unsqueeze(1)
-
-
-def roster(*counts):
-    found = Roster()
-    for i, count in enumerate(counts):
-        found.join(f"a{i}", MeanMetric(), None, 1.05)
-        for _ in range(count):
-            found[f"a{i}"].add(rows(i), 0.0, NEEDS, 10)
-    return found
 
 
 class TestPulls:
@@ -109,50 +102,25 @@ class TestNumbers:
         assert (other.stats, other.trace, other.next_draw) == (arm.stats, arm.trace, 3)
 
 
-class TestRoster:
-    def test_a_survey_says_where_the_run_stands(self):
-        arms = roster(2, 1, 4, 3)
-        arms["a3"].retire("gone")
-        arms["a2"].held = True
-        pull(arms["a1"])
-        drawn, newcomers, spent, pending = arms.survey(10)
-        assert [arm.name for arm in drawn] == ["a0", "a1"]
-        assert [arm.name for arm in newcomers] == ["a1"]
-        assert (spent, pending) == (50, 5)
+def test_fingerprints_are_found_whatever_the_order_of_the_draws():
+    marks = Fingerprints()
+    for draw, mark in ((3, 9), (0, 4), (1, 9), (0, 5)):  # draw 0 is told again
+        marks.add(draw, mark)
+    assert dict(marks) == {0: 5, 1: 9, 3: 9} == dict(Fingerprints(dict(marks)))
+    assert len(marks) == 3
+    assert 2 not in marks
+    assert [marks.earlier(mark) for mark in (4, 5, 9, 10)] == [None, 0, 1, None]
+    with pytest.raises(KeyError):
+        marks[-1]
 
-    def test_without_arms_there_is_nothing_to_do(self):
-        with pytest.raises(InputError, match="at least one arm"):
-            Roster().survey(10)
-        arms = roster(1)
-        arms["a0"].retire("gone")
-        with pytest.raises(ArmError, match=r"all of them have been retired \(a0: gone"):
-            arms.survey(10)
-        held = roster(1)
-        held["a0"].held = True
-        assert held.survey(10).drawn == []
 
-    def test_what_was_drawn_since_an_arm_joined(self):
-        # The second arm joined when the first had 20 samples, the third when the second had 10.
-        arms = roster(4, 2)
-        arms.join("late", MeanMetric(), None, 1.05)
-        arms["a1"].add(rows(), 0.0, NEEDS, 10)
-        assert [arms.drawn_since(arm) for arm in arms.values()] == [20, 15, 5]
-        arms["late"].held = True
-        assert arms.drawn_since(arms["late"]) == 0
-
-    def test_a_board_shows_what_is_under_way(self):
-        arms = roster(2, 3)
-        pull(arms["a1"])
-        board = arms.board(arms.values(), 25, 0.1)
-        assert (dict(board.pending), board.spent, board.delta) == ({"a0": 0, "a1": 5}, 25, 0.1)
-        assert board.compare("a1", "a0").n == 10
-
-    @pytest.mark.parametrize(("name", "sampler"), [("", None), (3, None), ("a0", None), ("new", 5)])
-    def test_names_and_samplers_are_checked(self, name, sampler):
-        with pytest.raises(InputError, match="Expected"):
-            roster(1).check_new(name, sampler)
-
-    def test_a_budget_below_the_burn_in_is_warned_of(self):
-        with pytest.warns(UserWarning, match="needs 10 more samples, but 5 are left"):
-            roster(1, 1).warn_of_a_small_budget(10, 15)
-        roster(1, 1).warn_of_a_small_budget(10, 20)
+def test_a_fingerprint_takes_a_few_bytes():
+    marks = Fingerprints()
+    tracemalloc.start()
+    try:
+        for draw in range(2_000):
+            marks.add(draw, 2**50 + 7919 * draw % 2_003)
+        grown = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert grown / 2_000 < 24

@@ -1,13 +1,11 @@
 """Ctrl-C in the middle of a pull: the pull is booked wholly, and a run that goes on is the uninterrupted one."""
 
 import signal
-import threading
 
 import pytest
 import torch
 
 from tm_bandit import ModelSelector, OptimisticFID, ReferenceStatistics
-from tm_bandit._interrupt import uninterrupted
 from tm_bandit.metrics.frechet_stream import FrechetStream
 from tm_bandit.metrics.sample_spectrum import SampleSpectrum
 from tm_bandit.selection.arm import Arm
@@ -16,12 +14,7 @@ from tm_bandit.selection.history import History
 BUDGET = 200
 
 
-@pytest.fixture(autouse=True)
-def listening():
-    """A shell starts what it puts in the background with an ignored Ctrl-C; here it must count wherever this runs."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+pytestmark = pytest.mark.usefixtures("listening")
 
 
 def make():
@@ -31,13 +24,13 @@ def make():
         name: lambda num_samples, generator, shift=shift: torch.randn(num_samples, 4, generator=generator) + shift
         for name, shift in (("a", 0.4), ("b", 0.6))
     }
-    return ModelSelector(metric, arms, batch_size=5, budget=BUDGET, samples="features")
+    return ModelSelector(metric, arms, batch_size=5, budget=BUDGET, samples="features", goal="regret", refresh=0.05)
 
 
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (OptimisticFID, "update_rows"),
+        (OptimisticFID, "add_rows"),
         (OptimisticFID, "losses"),
         (OptimisticFID, "_limit_rows"),
         (FrechetStream, "_fit"),
@@ -54,11 +47,11 @@ def test_a_pull_is_booked_wholly(owner, name, monkeypatch):
 
     def interrupted(*args, **kwargs):
         calls.append(name)
-        if name == "update_rows":  # before it nothing has changed
+        if name == "add_rows":  # before it nothing has changed
             original(*args, **kwargs)
         if len(calls) == 9:
             signal.raise_signal(signal.SIGINT)
-        return None if name == "update_rows" else original(*args, **kwargs)
+        return None if name == "add_rows" else original(*args, **kwargs)
 
     monkeypatch.setattr(owner, name, interrupted)
     selector = make()
@@ -107,57 +100,3 @@ def test_an_interrupt_while_the_result_is_made_spoils_no_number(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         again.result()
     assert again.result().to_json() == expected
-
-
-def test_the_second_press_is_let_through_and_a_new_handler_stays():
-    reached = []
-    with pytest.raises(KeyboardInterrupt):
-        press_twice(reached)
-    assert reached == ["once"]
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        with uninterrupted():
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def press_twice(reached):
-    with uninterrupted():
-        signal.raise_signal(signal.SIGINT)
-        reached.append("once")
-        signal.raise_signal(signal.SIGINT)
-        reached.append("twice")
-
-
-def fail_while_interrupted():
-    with uninterrupted():
-        signal.raise_signal(signal.SIGINT)
-        raise ValueError("first")
-
-
-def test_an_error_comes_before_the_interrupt():
-    with pytest.raises(KeyboardInterrupt) as caught:
-        fail_while_interrupted()
-    assert isinstance(caught.value.__context__, ValueError)
-
-
-def test_other_threads_and_ignored_signals_are_left_alone():
-    before = signal.getsignal(signal.SIGINT)
-    seen = []
-
-    def work():
-        with uninterrupted():
-            seen.append(signal.getsignal(signal.SIGINT))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with uninterrupted():
-            seen.append(signal.getsignal(signal.SIGINT))
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert seen == [before, signal.SIG_IGN]

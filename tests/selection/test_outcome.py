@@ -5,7 +5,7 @@ import torch
 
 from tests.selection.toy import MeanMetric, gaussian
 from tm_bandit import ModelSelector
-from tm_bandit.selection.outcome import _status
+from tm_bandit.selection.outcome import _status, _why
 from tm_bandit.selection.verdict import Verdict
 
 
@@ -34,9 +34,36 @@ def test_the_result_says_what_the_books_say():
     assert list(rows) == ["good", "bad", "broken"]
     assert result.total_samples == selector.spent
     assert sum(row["share"] for row in result.arms) == pytest.approx(1.0)
-    assert (rows["good"]["verdict"], rows["bad"]["verdict"]) == ("best", "worse (certified)")
+    assert (rows["good"]["verdict"], rows["bad"]["verdict"]) == ("best (certified)", "worse (certified)")
     assert rows["broken"]["verdict"] == f"retired: {result.retired['broken']}"
     assert (result.best, result.status, result.stopped_by) == ("good", "won", "stop")
     assert (result.metric, result.higher_is_better, result.seed, result.budget) == ("MeanMetric", False, 4, 200)
     assert result.settings == selector.settings()
     assert len(result.history["arm"]) == sum(result.pulls.values())
+
+
+@pytest.mark.parametrize(
+    ("verdict", "status", "why"),
+    [
+        (Verdict("a", "won", {"b": "a"}, {"b": "a"}), "won", "certified"),
+        (Verdict("a", "likely", {"b": "a"}), "likely", "likely"),
+        (Verdict("a", "won"), "won", "only arm"),
+        (Verdict("a", "tie", tied=("b", "c")), "tie", "tie with b, c"),
+        (Verdict("a", "open", tied=tuple("bcdef")), "tie", "tie with b, c, d and 2 more"),
+        (Verdict("a", "open", tied=("b",)), "target_met", "target met"),
+        (Verdict("a", "open"), "budget_exhausted", "so far"),
+    ],
+)
+def test_the_best_row_says_why_it_is_the_best(verdict, status, why):
+    assert _why(verdict, status) == why
+
+
+def test_few_samples_are_not_a_tie():
+    selector = ModelSelector(MeanMetric(), samples="features", stop="budget", batch_size=10)
+    generator = torch.Generator().manual_seed(0)
+    for name, draws in (("known", 12), ("new", 1)):
+        selector.add_arm(name, None)
+        for _ in range(draws):
+            selector.observe(name, torch.randn(10, 1, generator=generator))
+    rows = {row["arm"]: row["verdict"] for row in selector.result().arms}
+    assert rows == {"known": "best (so far)", "new": "undecided (few samples)"}

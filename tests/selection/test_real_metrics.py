@@ -5,7 +5,7 @@ import torch
 
 from tm_bandit import ModelSelector, OptimisticFID, OptimisticIS, ReferenceStatistics
 from tm_bandit.errors import InputError
-from tm_bandit.policies import LUCB, UCB, SuccessiveHalving, TopTwo, Uniform
+from tm_bandit.policies import LUCB, UCB, Race, SuccessiveHalving
 from tm_bandit.selection.setup import resolve_policy
 from tm_bandit.simulation import class_bank, gaussian_arm, probability_arm
 
@@ -31,7 +31,7 @@ def select(simulated, metric, **kwargs):
     return ModelSelector(metric, samplers, samples="features", **kwargs)
 
 
-@pytest.mark.parametrize("policy", ["ucb", "top-two", "lucb", "halving", "thompson", "uniform"])
+@pytest.mark.parametrize("policy", ["ucb", "race", "lucb", "halving", "thompson", "uniform"])
 def test_every_sensible_policy_finds_the_best_fid(policy):
     result = select(arms(2.0, 0.5, 3.0), fid(), policy=policy, budget=900).run(progress=False)
     assert result.best == "arm1"
@@ -58,7 +58,7 @@ def test_two_equal_arms_of_very_different_counts_are_not_told_apart():
     simulated = arms(1.0, 1.0)
     wrong = 0
     for seed in range(4):
-        selector = select(simulated, fid(), budget=10_000, seed=seed)
+        selector = select(simulated, fid(), budget=10_000, batch_size=5, seed=seed)
         for name, pulls in (("arm0", 300), ("arm1", 12)):
             for draw in range(pulls):
                 generator = torch.Generator().manual_seed(selector.seed_for(name, draw))
@@ -109,7 +109,7 @@ def test_one_network_serves_all_arms_and_stays_where_it_is():
     samplers = {
         f"a{i}": lambda n, generator: torch.randn(n, 3, generator=generator, dtype=torch.float64) for i in range(3)
     }
-    selector = ModelSelector(metric, samplers, budget=100, device="cpu")
+    selector = ModelSelector(metric, samplers, budget=100, device="cpu", stop="budget")
     assert all(arm.metric.inception is None for arm in selector._arms.values())
     result = selector.run(progress=False)
     assert result.total_samples == 100
@@ -160,8 +160,8 @@ def test_halving_is_not_asked_about_a_newcomer_in_its_burn_in():
 def test_a_bad_newcomer_need_not_catch_up_to_be_judged():
     simulated = arms(0.1, 0.2, 4.0)
     late = simulated.pop("arm2")
-    selector = select(simulated, fid(), goal="identify", budget=1600)
-    for _ in range(200):
+    selector = select(simulated, fid(), stop="budget", pairing="independent", budget=1600)
+    while selector.spent < 1000:
         selector.step()
     assert min(selector.stats(name).num_samples for name in ("arm0", "arm1")) >= 400
     selector.retire_arm("arm1")
@@ -183,16 +183,14 @@ def test_the_default_policy_by_goal_and_metric():
     for metric in (fid, score):
         saver = resolve_policy("ucb", metric, "regret", "budget")
         assert (type(saver), saver.index) == (UCB, "witness")
-        for policy, goal in (("ucb", "identify"), ("top-two", "regret")):
-            finder = resolve_policy(policy, metric, goal, "budget")
-            assert (type(finder), type(finder.challenger)) == (TopTwo, UCB)
-            assert finder.challenger.index == "witness"
+        assert [
+            type(resolve_policy("ucb", metric, "identify", stop)) for stop in ("budget", "certified", "likely")
+        ] == [Race] * 3
+        assert type(resolve_policy("race", metric, "regret", "budget")) is Race
     paper = OptimisticIS("none", bound="paper")
     plain = resolve_policy("ucb", paper, "identify", "budget")
     assert (type(plain), plain.index) == (UCB, "bound")
-    assert resolve_policy("top-two", paper, "regret", "budget").challenger.index == "bound"
-    stops = [type(resolve_policy("ucb", fid, "identify", stop)) for stop in ("certified", "likely")]
-    assert stops == [LUCB, Uniform]
+    assert type(resolve_policy("ucb", paper, "identify", "certified")) is LUCB
 
 
 def test_a_policy_that_needs_what_the_metric_does_not_tell_is_refused():

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.selection.toy import MeanMetric
-from tm_bandit import OptimisticFID, OptimisticIS
+from tm_bandit import ModelSelector, OptimisticFID, OptimisticIS
 from tm_bandit.errors import InputError
-from tm_bandit.selection.setup import arm_delta, check_choices, check_metric
+from tm_bandit.selection.setup import arm_delta, check_metric, resolve_stop
 
 
 @pytest.mark.parametrize(
@@ -28,11 +28,35 @@ def test_shares_of_the_failure_probability_sum_to_at_most_all_of_it():
 
 
 def test_a_choice_outside_the_list_is_refused_with_the_list():
-    check_choices(stop="likely", goal="identify", samples="features")
-    with pytest.raises(InputError, match="stop to be 'budget', 'certified' or 'likely', but got 'soon'"):
-        check_choices(stop="soon")
+    with pytest.raises(InputError, match="`stop` to be one of budget, certified, likely, but got 'soon'"):
+        ModelSelector(MeanMetric(), stop="soon")
 
 
 def test_something_else_than_a_metric_is_refused():
     with pytest.raises(InputError, match="but got str, which has no traits, delta, device"):
         check_metric("fid")
+
+
+@pytest.mark.parametrize(
+    ("stop", "goal", "bound", "rule"),
+    [
+        (None, "identify", "witness", "likely"),
+        (None, "identify", "naive", "budget"),
+        (None, "regret", "witness", "budget"),
+        ("certified", "regret", "witness", "certified"),
+        ("budget", "identify", "witness", "budget"),
+    ],
+)
+def test_what_ends_a_run_by_default(stop, goal, bound, rule):
+    assert resolve_stop(stop, MeanMetric(bound=bound), goal) == rule
+    assert ModelSelector(MeanMetric(bound=bound), stop=stop, goal=goal).stop == rule
+
+
+def test_by_default_the_best_arm_is_to_be_named_on_common_noise():
+    settings = ModelSelector(MeanMetric()).settings()
+    assert {name: settings[name] for name in ("goal", "stop", "pairing", "algorithm")} == {
+        "goal": "identify",
+        "stop": "likely",
+        "pairing": "common",
+        "algorithm": "Race",
+    }

@@ -18,7 +18,10 @@ BEST = arm("a", 50, debiased=1.0, debiased_stderr=0.25, pessimistic=2.0)
         ("certified", "likely", ""),
         ("likely", "won", "stop"),
         ("likely", "likely", "stop"),
-        ("likely", "tie", ""),
+        ("likely", "tie", "stop"),
+        ("certified", "tie", "stop"),
+        ("budget", "tie", ""),
+        ("likely", "open", ""),
     ],
 )
 def test_a_rule_wants_its_level(stop, level, met):
@@ -43,6 +46,15 @@ def test_a_target_of_a_score_to_be_high():
 
 
 def test_arms_that_are_out_need_no_more_samples():
-    verdict = Verdict("a", "open", certified_out=frozenset("b"), likely_out=frozenset("bc"))
-    out = [StopRule(stop, None, False).ruled_out(verdict) for stop in ("budget", "certified", "likely")]
-    assert out == [frozenset(), {"b"}, {"b", "c"}]
+    verdict = Verdict("a", "open", certified_out={"b": "a"}, likely_out={"b": "a", "c": "b"})
+    out = [set(StopRule(stop, None, False).ruled_out(verdict, 4)) for stop in ("budget", "certified", "likely")]
+    assert out == [set(), {"b"}, {"b", "c"}]
+
+
+def test_a_race_turns_to_arms_that_wait_when_it_is_decided_without_them():
+    verdict = Verdict("a", "open", certified_out={"b": "a"}, likely_out={"b": "a"}, waiting=("c",))
+    for stop, decided in (("budget", {"b"}), ("likely", {"b"}), ("certified", {"b"})):
+        rule = StopRule(stop, None, False, races=True)
+        assert set(rule.ruled_out(verdict, 4)) == {"b", "c"}
+        assert set(rule.ruled_out(verdict, 3)) == decided
+    assert set(StopRule("likely", None, False).ruled_out(verdict, 4)) == {"b"}

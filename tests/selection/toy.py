@@ -40,10 +40,7 @@ class MeanMetric(OptimisticMetric):
             raise InputError("Expected finite rows, but got NaN or inf; check the sampler.")
         return rows
 
-    def update(self, inputs: Tensor) -> None:
-        self.update_rows(self.extract(inputs))
-
-    def update_rows(self, rows: Tensor) -> None:
+    def add_rows(self, rows: Tensor) -> None:
         self.values.append(rows.double())
 
     def compute(self) -> Tensor:
@@ -97,6 +94,9 @@ class MeanMetric(OptimisticMetric):
 
     def score_from_loss(self, loss: float) -> float:
         return loss
+
+    def row_scores(self, count: int) -> Tensor | None:
+        return torch.cat(self.values)[:count, 0] if self.bound == "witness" else None
 
 
 def gaussian(mean: float, std: float = 1.0):

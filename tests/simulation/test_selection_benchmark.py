@@ -12,7 +12,7 @@ from benchmarks.replay import replayed
 from benchmarks.scenarios import fid_metric, is_metric
 from benchmarks.selection import SHORT, PlainUniform, collect, identification, known, tasks
 from benchmarks.selection_report import render
-from tm_bandit.execution.rng import stable_seed
+from tm_bandit.execution.draw import stable_seed
 from tm_bandit.simulation import Contestant, Scenario, class_bank, gaussian_arm, probability_arm, run_trial
 
 NOT_IDENTIFIED = {*selection.LARGE, *selection.BLIND, *selection.EXTRA, "newcomers"}

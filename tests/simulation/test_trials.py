@@ -1,7 +1,6 @@
 """Trials are counted as the paper counts them."""
 
 import math
-from types import SimpleNamespace
 
 import pytest
 
@@ -16,7 +15,7 @@ from tm_bandit.simulation import (
     mean_and_error,
     optimal_pick_ratio,
     run_trial,
-    samples_to_identify,
+    settles_after,
 )
 
 
@@ -69,18 +68,13 @@ def test_trials_with_the_same_seed_see_the_same_samples():
 
 
 def test_identification_is_the_first_moment_from_which_on_it_is_right():
-    def trial(best):
-        return SimpleNamespace(result=SimpleNamespace(history={"best": best, "samples": [5, 10, 15, 20]}))
-
-    right, late = ["m1"] * 4, ["m1", "m2", "m1", "m1"]
-    assert samples_to_identify(scenario(), [trial(right), trial(late)]) == 15
-    assert samples_to_identify(scenario(), [trial(right)] * 9 + [trial(late)]) == 5
-    assert samples_to_identify(scenario(), [trial(["m1"] * 3 + ["m2"])]) is None
-    assert samples_to_identify(scenario(), [trial(["m2"] * 4)], tolerance=1.0) == 5
-    joined = scenario(joins={"m1": 2})
-    assert samples_to_identify(joined, [trial(right)]) == 5
-    assert samples_to_identify(joined, [trial(["m2", "m2", "m2", "m1"])]) == 10
-    assert samples_to_identify(scenario(joins={"m1": 4}), [trial(right)]) is None
+    right, late, wrong = [True] * 4, [True, False, True, True], [True, True, True, False]
+    assert settles_after([right, late]) == 3
+    assert settles_after([right] * 9 + [late]) == 1
+    assert settles_after([wrong]) is None
+    assert settles_after([right], since=2) == 1
+    assert settles_after([[False, False, False, True]], since=2) == 2
+    assert settles_after([right], since=4) is None
 
 
 def test_acceptable_arms_are_within_a_fraction_of_the_best():

@@ -23,12 +23,19 @@ class Bound(ABC):
     standard_errors: bool = False
     #: Whether it scores single rows, which then have to be kept.
     keeps_rows: bool = False
+    #: Whether there are ends at all.
+    interval: bool = True
     #: The fewest samples with which it says anything.
     min_samples: int = 2
+    #: The fewest samples with which the guarantee holds; below it :meth:`ends` is vacuous.
+    certifies_from: int = 0
 
     @abstractmethod
     def ends(self, view: Any) -> tuple[float, float]:
-        """Return the losses that the truth is hardly below and hardly above; infinite if the bound has no such side."""
+        """Return the losses that the truth is hardly below and hardly above; infinite if the bound has no such side.
+
+        This is the promise. :meth:`optimistic` and :meth:`pessimistic` may be sharper where arms are only compared.
+        """
 
     def optimistic(self, view: Any) -> float:
         """Return the loss by which a bandit chooses: the optimistic end."""
@@ -53,6 +60,8 @@ class NoBound(Bound):
     Args:
         min_samples: the fewest samples of which there is an estimate.
     """
+
+    interval = False
 
     def __init__(self, min_samples: int) -> None:
         self.min_samples = min_samples

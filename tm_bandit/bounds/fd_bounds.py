@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from tm_bandit._arguments import check_count, check_level
 from tm_bandit.bounds.bound import Bound, Guarantee, NoBound
 from tm_bandit.errors import InputError
 from tm_bandit.functional.frechet import largest_eigenvalue
@@ -57,7 +58,7 @@ def covariance_norms(sigma: Tensor) -> CovarianceNorms:
 
     Example:
         >>> import torch
-        >>> from tm_bandit.bounds import covariance_norms
+        >>> from tm_bandit.bounds.fd_bounds import covariance_norms
         >>> covariance_norms(torch.diag(torch.tensor([3.0, 4.0])))
         CovarianceNorms(trace=7.0, frobenius=5.0, spectral=4.0)
     """
@@ -80,7 +81,7 @@ def threshold_covariance(sigma: Tensor, num_samples: int, threshold: float) -> T
 
     Example:
         >>> import torch
-        >>> from tm_bandit.bounds import threshold_covariance
+        >>> from tm_bandit.bounds.fd_bounds import threshold_covariance
         >>> threshold_covariance(torch.tensor([[1.0, 0.01], [0.01, 1.0]]), num_samples=100, threshold=1.0)
         tensor([[1., 0.],
                 [0., 1.]])
@@ -99,11 +100,11 @@ def fd_burn_in(norms: CovarianceNorms, delta: float) -> float:
         delta: failure probability.
 
     Example:
-        >>> from tm_bandit.bounds import CovarianceNorms, fd_burn_in
+        >>> from tm_bandit.bounds.fd_bounds import CovarianceNorms, fd_burn_in
         >>> round(fd_burn_in(CovarianceNorms(trace=15.0, frobenius=3.0, spectral=1.0), delta=0.05), 3)
         64.094
     """
-    _check(1, delta)
+    check_level("delta", delta)
     return 4.0 * norms.effective_rank + math.log(3.0 / delta)
 
 
@@ -139,25 +140,20 @@ def fd_bonus_paper(
         as_printed: leave out the trace term in the mean's deviation, as the paper does.
 
     Example:
-        >>> from tm_bandit.bounds import CovarianceNorms, fd_bonus_paper
+        >>> from tm_bandit.bounds.fd_bounds import CovarianceNorms, fd_bonus_paper
         >>> norms = CovarianceNorms(trace=10.0, frobenius=4.0, spectral=2.0)
         >>> round(fd_bonus_paper(1000, norms, mean_gap=1.0, reference_root_trace=5.0, delta=0.05), 3)
         38.477
     """
-    _check(num_samples, delta)
+    check_count("num_samples", num_samples, 1)
+    check_level("delta", delta)
     log_term = math.log(6.0 / delta)
     expected = 0.0 if as_printed else norms.trace
-    mean_squared = (
-        expected + norms.frobenius * math.sqrt(8.0 * log_term) + 8.0 * norms.spectral * log_term
-    ) / num_samples
-    covariance_term = _covariance_deviation(num_samples, norms, delta, kappa) + mean_squared
-    mean_term = math.sqrt(mean_squared)
-    return (
-        2.0 * mean_term * (mean_term + mean_gap)
-        + reference_root_trace * math.sqrt(8.0 * covariance_term)
-        + norms.trace * math.sqrt(8.0 * log_term / num_samples)
-        + 8.0 * norms.spectral * log_term / num_samples
-    )
+    deviation = norms.frobenius * math.sqrt(8.0 * log_term) + 8.0 * norms.spectral * log_term
+    mean_squared = (expected + deviation) / num_samples
+    spread = _covariance_deviation(num_samples, norms, delta, kappa) + mean_squared
+    trace_term = norms.trace * math.sqrt(8.0 * log_term / num_samples) + 8.0 * norms.spectral * log_term / num_samples
+    return _proved(mean_squared, mean_gap, spread, reference_root_trace) + trace_term
 
 
 def fd_bonus_bounded(
@@ -194,21 +190,18 @@ def fd_bonus_bounded(
         as_printed: use the statement's logarithm in the last term.
 
     Example:
-        >>> from tm_bandit.bounds import CovarianceNorms, fd_bonus_bounded
+        >>> from tm_bandit.bounds.fd_bounds import CovarianceNorms, fd_bonus_bounded
         >>> norms = CovarianceNorms(trace=0.5, frobenius=0.3, spectral=0.2)
         >>> round(fd_bonus_bounded(1000, norms, 0.1, 2.0, delta=0.05, dim=8, norm_bound=1.0), 3)
         4.81
     """
-    _check(num_samples, delta)
+    check_count("num_samples", num_samples, 1)
+    check_level("delta", delta)
     squared = (2.0 * dim * norm_bound**2 * math.log(6.0 * dim / delta) + norms.trace) / num_samples
-    mean_term = math.sqrt(squared)
-    covariance_term = _covariance_deviation(num_samples, norms, delta, kappa) + squared
+    spread = _covariance_deviation(num_samples, norms, delta, kappa) + squared
     last = math.log((3.0 if as_printed else 6.0) / delta)
-    return (
-        2.0 * mean_term * (mean_term + mean_gap)
-        + reference_root_trace * math.sqrt(8.0 * covariance_term)
-        + 4.0 * norm_bound**2 * math.sqrt(last / (2.0 * num_samples))
-    )
+    trace_term = 4.0 * norm_bound**2 * math.sqrt(last / (2.0 * num_samples))
+    return _proved(squared, mean_gap, spread, reference_root_trace) + trace_term
 
 
 def fd_bonus_authors(
@@ -238,12 +231,13 @@ def fd_bonus_authors(
         kappa: the sub-Gaussian constant.
 
     Example:
-        >>> from tm_bandit.bounds import CovarianceNorms, fd_bonus_authors
+        >>> from tm_bandit.bounds.fd_bounds import CovarianceNorms, fd_bonus_authors
         >>> norms = CovarianceNorms(trace=10.0, frobenius=4.0, spectral=2.0)
         >>> round(fd_bonus_authors(1000, norms, mean_gap=1.0, reference_root_trace=5.0, delta=0.05), 3)
         2.869
     """
-    _check(num_samples, delta)
+    check_count("num_samples", num_samples, 1)
+    check_level("delta", delta)
     log_term = math.log(1.0 / delta)
     mean_squared = (norms.frobenius * math.sqrt(log_term) + norms.spectral * log_term) / num_samples
     mean_term = math.sqrt(mean_squared)
@@ -273,7 +267,7 @@ def fd_bonus_naive(
         kappa: the sub-Gaussian constant.
 
     Example:
-        >>> from tm_bandit.bounds import fd_bonus_naive
+        >>> from tm_bandit.bounds.fd_bounds import fd_bonus_naive
         >>> round(fd_bonus_naive(1000, dim=16, mean_gap=1.0, reference_root_trace=5.0, delta=0.05), 3)
         2.91
     """
@@ -306,9 +300,7 @@ class FrechetTuning(NamedTuple):
             InputError: if something is missing, or would have no effect.
         """
         if bound == "bounded" and self.norm_bound is None:
-            raise InputError(
-                "Expected `norm_bound` with `bound='bounded'`, but got None; give the largest feature norm."
-            )
+            raise InputError("Expected `norm_bound` with `bound='bounded'`, but got None; give the largest norm.")
         if self.as_printed and bound not in ("paper", "bounded"):
             raise InputError(f"Expected `paper_as_printed` with `bound='paper'` or 'bounded', but got {bound!r}.")
         return self
@@ -367,13 +359,12 @@ FD_BOUNDS: dict[str, Bound] = {
 }
 
 
+def _proved(mean_squared: float, mean_gap: float, spread: float, reference_root_trace: float) -> float:
+    """Return what both theorems have in common: the terms of the mean and of the mixed root."""
+    mean = math.sqrt(mean_squared)
+    return 2.0 * mean * (mean + mean_gap) + reference_root_trace * math.sqrt(8.0 * spread)
+
+
 def _covariance_deviation(num_samples: int, norms: CovarianceNorms, delta: float, kappa: float) -> float:
     """Bound the deviation of the covariance about the true mean (first term of equation 57)."""
     return 20.0 * kappa**2 * norms.spectral * math.sqrt(fd_burn_in(norms, delta) / num_samples)
-
-
-def _check(num_samples: int, delta: float) -> None:
-    if num_samples < 1:
-        raise InputError(f"Expected `num_samples` to be at least 1, but got {num_samples}.")
-    if not 0.0 < delta < 1.0:
-        raise InputError(f"Expected `delta` to lie strictly between 0 and 1, but got {delta}.")

@@ -17,8 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tm_bandit._arguments import check_level
 from tm_bandit.bounds.bound import Bound, Guarantee, NoBound
-from tm_bandit.errors import InputError, NotReadyError
+from tm_bandit.errors import NotReadyError
 from tm_bandit.functional.inception_score import ClassSums, entropy, sample_variance
 
 #: Where -z log z is largest.
@@ -146,7 +147,6 @@ def _variances(sums: ClassSums, *, unbiased: bool) -> tuple[Tensor, Tensor]:
 
 
 def _check(sums: ClassSums, delta: float) -> None:
-    if not 0.0 < delta < 1.0:
-        raise InputError(f"Expected `delta` to be in (0, 1), but got {delta}; 0.05 is customary.")
+    check_level("delta", delta)
     if float(sums.num) < 2.0:
         raise NotReadyError(f"Expected at least two samples, but got {int(sums.num)}; call `update` with more samples.")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from types import TracebackType
+
+from tm_bandit.errors import InputError, printable
 
 
 def note(message: str) -> None:
     """Say something beside the result: on standard error, so that standard output can be piped."""
-    print(f"tm-bandit: {message}", file=sys.stderr, flush=True)
+    print(f"tm-bandit: {printable(message)}", file=sys.stderr, flush=True)
 
 
 def plural(count: int, noun: str) -> str:
@@ -33,12 +34,15 @@ class Progress:
         quiet: show nothing.
         every: seconds between two lines where there is no terminal; the environment variable
             ``TM_BANDIT_PROGRESS_SECONDS`` overrules it.
+
+    Raises:
+        InputError: if that variable holds no number of seconds.
     """
 
-    def __init__(self, total: int, label: str, unit: str, quiet: bool = False, every: float = 10.0) -> None:
+    def __init__(self, total: float, label: str, unit: str, quiet: bool = False, every: float = 10.0) -> None:
         self._total, self._label, self._unit, self._quiet = total, label, unit, quiet
-        self._every = float(os.environ.get("TM_BANDIT_PROGRESS_SECONDS", every))
-        self._done, self._last = 0, time.monotonic()
+        self._every = _seconds(os.environ.get("TM_BANDIT_PROGRESS_SECONDS", str(every)))
+        self._done, self._last = 0.0, time.monotonic()
         self._bar = None
         if not quiet and sys.stderr.isatty():
             from tqdm import tqdm
@@ -48,15 +52,13 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()
         elif not self._quiet and kind is None:
             self._print()
 
-    def advance(self, count: int, detail: str = "") -> None:
+    def advance(self, count: float, detail: str = "") -> None:
         """Count ``count`` more, with a word about where things stand."""
         self._done += count
         if self._bar is not None:
@@ -67,4 +69,14 @@ class Progress:
 
     def _print(self, detail: str = "") -> None:
         self._last = time.monotonic()
-        note(f"{self._label}: {self._done:,} of {self._total:,} {self._unit}" + (f", {detail}" if detail else ""))
+        note(f"{self._label}: {self._done:,.0f} of {self._total:,.0f} {self._unit}" + (f", {detail}" if detail else ""))
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not seconds >= 0.0:  # NaN is not
+        raise InputError(f"Expected TM_BANDIT_PROGRESS_SECONDS to be a number of seconds, but got {text!r}; unset it.")
+    return seconds

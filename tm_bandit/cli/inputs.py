@@ -1,4 +1,4 @@
-"""From ``--arm NAME=PATH`` to something that can be pulled."""
+"""From ``--arm NAME=PATH`` or a pattern to something that can be pulled."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tm_bandit.cli.console import note, plural
-from tm_bandit.cli.specs import ArmSpec, import_reference, is_python_reference
-from tm_bandit.data import SourceSampler, open_source
+from tm_bandit.cli.specs import ArmSpec, import_reference, is_python_reference, parse_variants
+from tm_bandit.data import SampleSource, SourceSampler, open_source
 from tm_bandit.errors import BanditError, InputError
+from tm_bandit.execution.draw import Pairing
 
 
 def open_arms(arguments: argparse.Namespace, specs: Sequence[ArmSpec]) -> dict[str, Any]:
@@ -26,19 +27,51 @@ def open_arms(arguments: argparse.Namespace, specs: Sequence[ArmSpec]) -> dict[s
         InputError: if an arm cannot be used.
     """
     checkpoints = {spec.name: Path(spec.place) for spec in specs if spec.place.endswith(".ckpt")}
+    variants = parse_variants(arguments.variant)
+    if variants and not checkpoints:
+        raise InputError("Expected .ckpt arms for --variant, but got none; leave --variant out.")
+    loaded = _open_checkpoints(arguments, checkpoints, variants) if checkpoints else {}
     arms: dict[str, Any] = {}
     for spec in specs:
         if spec.name in checkpoints:
-            arms[spec.name] = None  # filled in below; the place keeps the order of the command line
+            names = [f"{spec.name}/{variant}" for variant in variants] or [spec.name]
+            arms.update({name: loaded[name] for name in names})
         elif is_python_reference(spec.place) and not Path(spec.place).exists():
             arms[spec.name] = _open_function(spec)
         else:
             arms[spec.name] = _open_samples(arguments, spec)
-    if checkpoints:
-        arms.update(_open_checkpoints(arguments, checkpoints))
-    elif arguments.module is not None:
+    if not checkpoints and arguments.module is not None:
         raise InputError(f"Expected .ckpt arms for --module {arguments.module}, but got none; leave --module out.")
+    if arguments.paired:
+        _check_paired(arguments, arms)
     return arms
+
+
+def open_samples(arguments: argparse.Namespace, place: str) -> SampleSource:
+    """Open a folder or file with the options of the command line that say how to read one.
+
+    Args:
+        arguments: the parsed command line.
+        place: the folder or file.
+
+    Raises:
+        InputError: if it cannot be used.
+    """
+    options = ("key", "resize", "skip_unreadable", "max_pixels")
+    return open_source(place, **{name: getattr(arguments, name) for name in options})
+
+
+def pairing_of(arguments: argparse.Namespace, arms: dict[str, Any]) -> Pairing:
+    """Return how the noise of arms is paired: files have none, unless the user says that they correspond.
+
+    Args:
+        arguments: the parsed command line.
+        arms: the arms.
+    """
+    if all(isinstance(arm, SourceSampler) for arm in arms.values()):
+        return "common" if arguments.paired else "independent"
+    pairing: Pairing = arguments.pairing
+    return pairing
 
 
 def check_supply(arms: dict[str, Any], budget: int, burn_in: int, quiet: bool) -> None:
@@ -76,10 +109,34 @@ def report_unreadable(arms: dict[str, Any]) -> None:
 
 
 def _open_samples(arguments: argparse.Namespace, spec: ArmSpec) -> SourceSampler:
-    source = open_source(
-        spec.place, key=arguments.key, resize=arguments.resize, skip_unreadable=arguments.skip_unreadable
+    source = open_samples(arguments, spec.place)
+    return SourceSampler(
+        source, spec.name, arguments.seed, arguments.replacement, arguments.skip_unreadable, arguments.paired
     )
-    return SourceSampler(source, spec.name, arguments.seed, arguments.replacement, arguments.skip_unreadable)
+
+
+def _check_paired(arguments: argparse.Namespace, arms: dict[str, Any]) -> None:
+    """Refuse what cannot correspond sample by sample."""
+    other = next((name for name, arm in arms.items() if not isinstance(arm, SourceSampler)), None)
+    if other is not None:
+        raise InputError(
+            f"Expected folders and files for --paired, but got arm {other}, which draws its own samples; leave "
+            "--paired out: such arms get the same noise anyway."
+        )
+    if arguments.pairing == "independent":
+        raise InputError("Expected either --paired or --pairing independent, but got both; leave one out.")
+    if arguments.skip_unreadable:
+        raise InputError(
+            "Expected every sample to be there for --paired, but got --skip-unreadable, which would shift those that "
+            "follow; leave one of the two out, or delete unreadable files in all arms."
+        )
+    lengths = {name: len(arm.source) for name, arm in arms.items()}
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{name} ({length:,})" for name, length in lengths.items())
+        raise InputError(
+            f"Expected as many samples in every arm for --paired, because sample i of each belong together, but got "
+            f"{listed}; make them equal, or leave --paired out."
+        )
 
 
 def _open_function(spec: ArmSpec) -> Any:
@@ -89,7 +146,9 @@ def _open_function(spec: ArmSpec) -> Any:
     return function
 
 
-def _open_checkpoints(arguments: argparse.Namespace, files: dict[str, Path]) -> dict[str, Any]:
+def _open_checkpoints(
+    arguments: argparse.Namespace, files: dict[str, Path], variants: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
     if arguments.module is None:
         first = next(iter(files.values()))
         raise InputError(
@@ -107,9 +166,9 @@ def _open_checkpoints(arguments: argparse.Namespace, files: dict[str, Path]) -> 
     try:
         for path in files.values():
             read_weights(path)
-        return dict(checkpoint_samplers(files, module_class, device=arguments.device))
+        return dict(checkpoint_samplers(files, module_class, variants=variants, device=arguments.device))
     except BanditError as error:
-        raise InputError(str(error)) from error
+        raise InputError(f"{error} (--module {arguments.module})") from error
     except Exception as error:  # whatever the user's module raises while it is made from the first file
         first = next(iter(files.values()))
         raise InputError(

@@ -6,17 +6,20 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import warnings
+from collections.abc import Sequence
 
 from tm_bandit.cli.parser import build_parser
-from tm_bandit.errors import BanditError, InputError, WeightsError
+from tm_bandit.errors import BanditError, InputError, WeightsError, printable
 
 #: Exit codes, the same for every sub-command.
 OK, FAILED, BAD_INPUT = 0, 1, 2
 
+#: Characters of a complaint: a screenful.
+_LONGEST = 1500
+
 #: The module of each sub-command in this room.
-_MODULES = {"stats": "stats", "select": "select", "report": "show"}
+_MODULES = {"cache": "cache", "stats": "stats", "select": "select", "report": "show", "watch": "watch"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # The demo has options of its own, which this parser need not know.
     arguments = argparse.Namespace(command="demo", rest=words[1:]) if words[:1] == ["demo"] else None
     try:
+        if any("\0" in word for word in words):
+            raise InputError("Expected words without NUL characters, but got one; no path has such a character.")
         return _run(arguments or build_parser().parse_args(words))
     except (InputError, WeightsError) as error:
         _complain(error)
@@ -54,24 +59,18 @@ def _run(arguments: argparse.Namespace) -> int:
 
         return demo(arguments.rest)
     command = importlib.import_module(f"tm_bandit.cli.{_MODULES[arguments.command]}")
-    with _importing_from_here():
+    path, form = list(sys.path), warnings.formatwarning
+    warnings.formatwarning = lambda message, *_, **__: f"tm-bandit: warning: {printable(str(message))}\n"
+    try:
         code: int = command.run(arguments)
+    finally:
+        sys.path[:] = path  # see `import_reference`
+        warnings.formatwarning = form
     sys.stdout.flush()
     return code
 
 
-@contextmanager
-def _importing_from_here() -> Iterator[None]:
-    """Look for arms and networks named ``package:attribute`` where the user stands, as ``python -m`` does."""
-    here = os.getcwd()
-    sys.path.insert(0, here)
-    try:
-        yield
-    finally:
-        if here in sys.path:
-            sys.path.remove(here)
-
-
 def _complain(error: Exception) -> None:
     """Print one line, whatever the message looks like."""
-    print(f"tm-bandit: error: {' '.join(str(error).split())}", file=sys.stderr)
+    text = printable(" ".join(str(error).split()))
+    print(f"tm-bandit: error: {text if len(text) <= _LONGEST else text[:_LONGEST] + '…'}", file=sys.stderr)

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from tm_bandit.cli.specs import import_reference, is_python_reference
+from tm_bandit._device import check_device
+from tm_bandit.cli.specs import import_reference, is_python_reference, make_object
 from tm_bandit.errors import InputError, WeightsError
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor, resolve
 
@@ -33,9 +34,11 @@ def make_extractor(arguments: argparse.Namespace, default: str | int) -> Extract
     if is_python_reference(name):
         feature = import_reference(name)
         if isinstance(feature, type) and issubclass(feature, torch.nn.Module):
-            feature = _construct(feature, name)
+            feature = make_object(feature, name)
         if not callable(feature):
-            raise InputError(f"Expected --feature {name} to be a module or function, but got {type(feature).__name__}.")
+            raise InputError(
+                f"Expected --feature {name} to be a module or function, but got {type(feature).__name__}; name one."
+            )
     if arguments.weights is not None and not Path(arguments.weights).is_file():
         raise InputError(f"Expected a file with weights, but there is none at {arguments.weights}; check --weights.")
     try:
@@ -48,28 +51,3 @@ def make_extractor(arguments: argparse.Namespace, default: str | int) -> Extract
     except WeightsError as error:
         raise WeightsError(str(error).replace("`feature_extractor_weights_path`", "--weights")) from error
     return extractor.to(device)
-
-
-def check_device(name: str) -> torch.device:
-    """Return a device on which a tensor can be made.
-
-    Raises:
-        InputError: if there is no such device on this machine.
-    """
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except Exception as error:  # torch raises RuntimeError, AssertionError or NotImplementedError, by device
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"Expected a device of this machine, but got --device {name} ({reason}).") from error
-    return device
-
-
-def _construct(cls: type[torch.nn.Module], name: str) -> torch.nn.Module:
-    try:
-        return cls()
-    except Exception as error:  # whatever the user's constructor raises
-        raise InputError(
-            f"Expected --feature {name} to be made without arguments, but got {type(error).__name__}: {error}; "
-            "point to a ready-made module instead."
-        ) from error

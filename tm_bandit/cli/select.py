@@ -3,58 +3,63 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
+import os
+import sys
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tm_bandit import ModelSelector, OptimisticFID, OptimisticIS, Pull, ReferenceStatistics
+from tm_bandit import ModelSelector, OptimisticMean, Pull
+from tm_bandit._failures import trace_of
 from tm_bandit.cli.console import Progress, note
-from tm_bandit.cli.inputs import check_supply, open_arms, report_unreadable
-from tm_bandit.cli.network import make_extractor
+from tm_bandit.cli.embedding import Sample, embed, make_cache, read_sample
+from tm_bandit.cli.inputs import check_supply, open_arms, pairing_of, report_unreadable
+from tm_bandit.cli.metric import load_reference, make_metric
 from tm_bandit.cli.outputs import Outputs
-from tm_bandit.cli.specs import parse_arms
-from tm_bandit.data import SourceExhaustedError, SourceSampler
-from tm_bandit.errors import ArmError, InputError
-from tm_bandit.execution import carry_out, takes_generator
-from tm_bandit.extractors import NO_EXTRACTOR
+from tm_bandit.cli.specs import parse_arms, parse_costs
+from tm_bandit.data import ImageFolder, SourceExhaustedError, SourceSampler
+from tm_bandit.data.feature_cache import FeatureCache
+from tm_bandit.errors import ArmError, BanditError, InputError, brief
+from tm_bandit.execution import takes_generator
+from tm_bandit.execution.loop import run_to_the_end
+from tm_bandit.execution.ranks import Ranks, default_chunk_size, joined_ranks
 from tm_bandit.metrics.base import OptimisticMetric
+from tm_bandit.metrics.feature_metric import FeatureMetric
 from tm_bandit.report.result import SelectionResult
-
-_EMBED = 50  # samples that go through the network at once
+from tm_bandit.selection.running import finish, kit_of, prepare
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Pull arms until the budget is spent or the verdict is in, then show and write the result."""
-    printed = arguments.json == "-"
-    file = None if printed or arguments.json is None else Path(arguments.json)
-    outputs = Outputs(arguments.plot, arguments.html, file, "json" if printed else "table")
-    specs = parse_arms(arguments.arm)
-    outputs.check([*(spec.place for spec in specs), *([arguments.reference] if arguments.reference else [])])
-    if len(specs) < 2:
-        raise InputError(f"Expected at least two arms to choose from, but got {specs[0].name!r} alone; add --arm.")
-    reference = _load_reference(arguments)
-    arms = open_arms(arguments, specs)
-    metric = _make_metric(arguments, arms, reference).to(arguments.device)
-    selector = ModelSelector(
-        metric,
-        {name: _Embedded(arm, metric) for name, arm in arms.items()},
-        arguments.policy,
-        batch_size=arguments.batch_size,
-        budget=arguments.budget,
-        burn_in=arguments.burn_in,
-        seed=arguments.seed,
-        stop=arguments.stop,
-        goal=arguments.goal,
-        epsilon=arguments.epsilon,
-        samples="features",
-    )
-    check_supply(arms, arguments.budget, selector.burn_in, arguments.quiet)
-    if not arguments.quiet:
-        _print_plan(selector)
-    result = _pull(selector, arms, arguments.quiet)
+    """Pull arms until the budget is spent or the verdict is in, then show and write the result.
+
+    Started by torchrun, all processes draw; the first one alone writes and speaks.
+    """
+    with joined_ranks() as ranks:
+        if ranks.world_size > 1 and arguments.device == "cuda":
+            arguments.device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
+        error: Exception | None = None
+        try:
+            selector, arms, outputs = _prepare(arguments, ranks)
+        except BanditError as refusal:  # the other processes must hear of it before they wait for this one
+            error = refusal
+        reason_of_all = ranks.first_error(error)
+        if reason_of_all is not None:
+            if ranks.is_zero:
+                raise error or InputError(f"Another process failed ({reason_of_all}).")
+            return 2
+        quiet = arguments.quiet or not ranks.is_zero
+        try:
+            result = _pull(selector, arguments, quiet)
+        except ArmError as failure:
+            if arguments.on_error == "raise" and ranks.is_zero:
+                print(trace_of(failure), end="", file=sys.stderr)
+            raise
+        if not ranks.is_zero:
+            return 0
     report_unreadable(arms)
     for name, reason in result.retired.items():
         note(f"arm {name} was taken out: {' '.join(reason.split())}")
@@ -65,104 +70,196 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _prepare(arguments: argparse.Namespace, ranks: Ranks) -> tuple[_Selector, dict[str, Any], Outputs]:
+    """Open everything and refuse what would fail later."""
+    printed = arguments.json == "-"
+    file = None if printed or arguments.json is None else Path(arguments.json)
+    outputs = Outputs(arguments.plot, arguments.html, file, "json" if printed else "table")
+    if arguments.patterns and file is not None and file.exists() and file.suffix.lower() != ".json":
+        # `--json *.ckpt` would otherwise replace the first of them.
+        raise InputError(
+            f"Expected a new file or a .json file for --json beside PATTERN, but got {file}, which exists; write "
+            "--json=FILE, or give the patterns before --json."
+        )
+    specs = parse_arms(arguments.arm, arguments.patterns)
+    outputs.check([*(spec.place for spec in specs), *([arguments.reference] if arguments.reference else [])])
+    if len(specs) * max(1, len(arguments.variant)) < 2:
+        raise InputError(f"Expected at least two arms to choose from, but got {specs[0].name!r} alone; add --arm.")
+    reference = load_reference(arguments)
+    arms = open_arms(arguments, specs)
+    arguments.quiet = arguments.quiet or not ranks.is_zero
+    metric = make_metric(arguments, list(arms.values()), reference).to(arguments.device)
+    cache = _cache(arguments, arms, metric)
+    workers = arguments.workers is not None or arguments.ray is not None
+    if ranks.world_size > 1 and workers:
+        raise InputError(
+            "Expected either several processes of torchrun or --workers and --ray, but got both: each process would "
+            "select by itself; leave one out."
+        )
+    several = ranks.world_size > 1 or workers
+    if several and arguments.skip_unreadable and any(isinstance(arm, SourceSampler) for arm in arms.values()):
+        raise InputError(
+            "Expected folders and files whose samples can all be read for several processes, but got "
+            "--skip-unreadable: none of them would know where the others are; remove what cannot be read."
+        )
+    selector = _Selector(
+        metric,
+        {name: _Embedded(arm, metric, cache) for name, arm in arms.items()},
+        arguments.policy,
+        batch_size=arguments.batch_size,
+        budget=arguments.budget,
+        cost=parse_costs(arguments.cost),
+        burn_in=arguments.burn_in,
+        seed=arguments.seed,
+        stop=arguments.stop,
+        goal=arguments.goal,
+        epsilon=arguments.epsilon,
+        pairing=pairing_of(arguments, arms),
+        samples="features",
+        on_error=arguments.on_error,
+    )
+    selector.take_stock(arms, several)
+    quiet = arguments.quiet or not ranks.is_zero
+    check_supply(arms, int(selector.budget) if selector.unit == "samples" else 0, selector.burn_in, quiet)
+    if not quiet:
+        _print_plan(selector)
+    return selector, arms, outputs
+
+
 class _Embedded:
     """An arm as a sampler of rows: whatever it draws goes through the feature network, unless it is features already.
 
     Args:
         arm: a sampler of images or features.
         metric: holds the feature network.
+        cache: rows of image files that are known already.
     """
 
-    def __init__(self, arm: Any, metric: OptimisticMetric) -> None:
+    def __init__(self, arm: Any, metric: OptimisticMetric, cache: FeatureCache | None = None) -> None:
         self._arm = arm
+        self._cache = cache
         self._metric = metric
         self._with_generator = takes_generator(arm)
+        if hasattr(arm, "seek"):
+            self.seek = arm.seek
 
     def __call__(self, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
         """Draw samples and embed them, a part at a time so that a large batch fits into memory."""
+        if isinstance(self._arm, SourceSampler) and not self._arm.source.is_features:
+            read = partial(read_sample, self._arm.source, self._cache)
+            return embed(self._arm.take(num_samples, read, generator), self._metric.extract, self._cache)
         samples: Tensor
         samples = self._arm(num_samples, generator=generator) if self._with_generator else self._arm(num_samples)
-        if not isinstance(samples, Tensor) or samples.ndim == 2:
+        ready = isinstance(samples, Tensor) and samples.ndim == 2 and not isinstance(self._metric, OptimisticMean)
+        if ready or not isinstance(samples, Tensor):
             return samples  # features; anything but a tensor is refused by whoever called
-        return torch.cat([self._metric.extract(part) for part in torch.split(samples, _EMBED)])
+        return embed([Sample(sample) for sample in samples], self._metric.extract, None)
 
 
-def _load_reference(arguments: argparse.Namespace) -> ReferenceStatistics | None:
-    if arguments.metric == "is":
-        if arguments.reference is not None:
-            raise InputError("Expected no --reference for --metric is, but got one; the Inception Score needs none.")
+def _cache(arguments: argparse.Namespace, arms: dict[str, Any], metric: OptimisticMetric) -> FeatureCache | None:
+    """Return the cache, unless no arm is a folder of images or the score has no network."""
+    folders = any(isinstance(arm, SourceSampler) and isinstance(arm.source, ImageFolder) for arm in arms.values())
+    if not folders or not isinstance(metric, FeatureMetric):
         return None
-    if arguments.reference is None:
-        raise InputError("Expected --reference FILE for --metric fid, but got none; make one with `tm-bandit stats`.")
-    return ReferenceStatistics.load(arguments.reference)
-
-
-def _make_metric(
-    arguments: argparse.Namespace, arms: dict[str, Any], reference: ReferenceStatistics | None
-) -> OptimisticMetric:
-    """Build the metric; without ``--feature`` the usual Inception layer, unless every arm consists of features."""
-    needs_network = any(not (isinstance(arm, SourceSampler) and arm.source.is_features) for arm in arms.values())
-    usual: str | int = 2048 if arguments.metric == "fid" else "logits_unbiased"
-    extractor = make_extractor(arguments, usual if needs_network else NO_EXTRACTOR)
-    if extractor.name == NO_EXTRACTOR:
-        images = next((a for a in arms.values() if isinstance(a, SourceSampler) and not a.source.is_features), None)
-        if images is not None:
-            raise InputError(f"Expected features for --feature none, but got images in {images.source.path}.")
-    shared: dict[str, Any] = {"bound": arguments.bound, "delta": arguments.delta}
-    if arguments.metric == "is":
-        return OptimisticIS(extractor, **shared)
-    try:
-        return OptimisticFID(extractor, reference=reference, **shared)
-    except InputError as error:
-        raise InputError(f"{error} (the reference is {arguments.reference})") from error
+    # The rows of the Inception Score are probabilities; those of the others are what the network returns.
+    kind = "features" if type(metric).extract is FeatureMetric.extract else type(metric).__name__
+    return make_cache(arguments, metric._extractor, kind)
 
 
 def _print_plan(selector: ModelSelector) -> None:
     """Show what the policy plans, if it has a plan: successive halving has its table of rungs."""
-    selector.policy.prepare(num_arms=len(selector.arms), budget=selector.budget, batch_size=selector.batch_size)
+    prepare(selector)
     for line in selector.policy.describe().splitlines():
         note(line)
 
 
-def _pull(selector: ModelSelector, arms: dict[str, Any], quiet: bool) -> SelectionResult:
+def _pull(selector: _Selector, arguments: argparse.Namespace, quiet: bool) -> SelectionResult:
     """Pull until the selector has had enough; Ctrl-C ends the run with what is known."""
-    interrupted = False
-    try:
-        with Progress(selector.budget, "drawing", "samples", quiet=quiet) as progress:
-            while pulls := selector.ask():
-                before = selector.spent
-                for pull in pulls:
-                    _carry_out(selector, pull, arms[pull.arm])
-                progress.advance(selector.spent - before, f"best so far: {selector.best or '-'}")
-    except KeyboardInterrupt:
-        interrupted = True
-    result = selector.result()
-    return dataclasses.replace(result, stopped_by="interrupt") if interrupted else result
+    kit = kit_of(selector, _chunk_size(arguments))
+
+    def watch(names: Iterator[str | None]) -> bool:
+        try:
+            with Progress(selector.budget, "drawing", selector.unit, quiet=quiet) as progress:
+                before = selector.used
+                for _ in names:
+                    progress.advance(selector.used - before, f"best so far: {selector.best or '-'}")
+                    before = selector.used
+        except KeyboardInterrupt:
+            return True
+        return False
+
+    return run_to_the_end(selector, partial(finish, selector), kit, watch, *_workers(arguments))
 
 
-def _carry_out(selector: ModelSelector, pull: Pull, arm: Any) -> None:
-    """Carry out a pull. What is wrong with an arm that consists of files is wrong input, not a failure of a model.
+def _workers(arguments: argparse.Namespace) -> tuple[Any, float | None]:
+    workers = arguments.workers
+    if arguments.ray is not None:
+        from tm_bandit.execution.ray_workers import RayWorkers
 
-    Raises:
-        InputError: if a sample of a file cannot be read or used, or if a file has too few of them.
-    """
-    try:
-        selector.tell(pull, carry_out(pull, _Embedded(arm, selector.metric), selector.metric, samples="features"))
-    except ArmError as error:
-        if not isinstance(arm, SourceSampler):
-            selector.tell(pull, error)
-            return
-        ended = error.__cause__ is None or isinstance(error.__cause__, SourceExhaustedError)
-        if not (ended and _used_up(arm, pull.size)):
-            raise InputError(f"{error.__cause__ or error} (arm {pull.arm}, {arm.source.path})") from error
-        selector.give_back(pull)
-    if isinstance(arm, SourceSampler) and _used_up(arm, pull.size):
-        if selector.stats(pull.arm).num_samples < selector.burn_in:
-            raise InputError(
-                f"Expected at least {selector.burn_in} readable samples in {arm.source.path}, but got fewer; "
-                "add samples, lower --burn-in or --batch-size, or pass --replacement."
-            )
-        selector.hold_arm(pull.arm)
+        workers = RayWorkers(workers or 1, address=None if arguments.ray == "local" else arguments.ray)
+    return workers, arguments.timeout
+
+
+def _chunk_size(arguments: argparse.Namespace) -> int:
+    size: int = arguments.chunk_size or default_chunk_size(arguments.batch_size)
+    if arguments.batch_size % size:
+        raise InputError(
+            f"Expected --chunk-size to divide the --batch-size of {arguments.batch_size}, but got {size}; change one."
+        )
+    return size
+
+
+class _Selector(ModelSelector):
+    """A selector with arms that consist of files: they run out, and what is wrong with them is wrong input."""
+
+    def take_stock(self, arms: dict[str, Any], several: bool) -> None:
+        """Learn what the arms are.
+
+        Args:
+            arms: the arms by name.
+            several: whether other processes draw, so that only the number of draws tells how much is left.
+        """
+        self._files = {name: arm for name, arm in arms.items() if isinstance(arm, SourceSampler)}
+        self._stock = {name: arm.remaining for name, arm in self._files.items()} if several else {}
+
+    def ask(self, pulls: int = 1) -> list[Pull]:
+        """Ask one by one, because an arm whose last samples are under way must not be asked again."""
+        asked: list[Pull] = []
+        while len(asked) < pulls and (new := super().ask()):
+            asked += new
+            name = new[0].arm
+            stock = self._stock.get(name)
+            if stock is not None and (self.draws(name) + 1) * self.batch_size > stock:
+                self.hold_arm(name)
+        return asked
+
+    def tell(self, pull: Pull, rows: Tensor | Exception, cost: float | None = None) -> None:
+        """Tell; an arm of files that used up its samples is held.
+
+        Raises:
+            InputError: if a sample of a file cannot be read or used, or if a file has too few of them.
+        """
+        arm = self._files.get(pull.arm)
+        try:
+            if arm is not None and isinstance(rows, ArmError):
+                raise rows
+            super().tell(pull, rows, cost)
+        except ArmError as error:
+            if arm is None:
+                raise
+            ended = error.__cause__ is None or isinstance(error.__cause__, SourceExhaustedError)
+            if pull.arm in self._stock or not (ended and _used_up(arm, pull.size)):
+                cause = error.__cause__ or error
+                reason = cause if isinstance(cause, BanditError) else brief(cause)
+                raise InputError(f"{reason} (arm {pull.arm}, {arm.source.path})") from error
+            self.give_back(pull)
+        if arm is not None and pull.arm not in self._stock and _used_up(arm, pull.size):
+            if self.stats(pull.arm).num_samples < self.burn_in:
+                raise InputError(
+                    f"Expected at least {self.burn_in} readable samples in {arm.source.path}, but got fewer; "
+                    "add samples, lower --burn-in or --batch-size, or pass --replacement."
+                )
+            self.hold_arm(pull.arm)
 
 
 def _used_up(arm: SourceSampler, size: int) -> bool:

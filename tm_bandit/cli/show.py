@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Literal
 
 from tm_bandit.cli.outputs import Outputs
-from tm_bandit.errors import InputError
+from tm_bandit.errors import InputError, brief
 from tm_bandit.report.html import render_html
 from tm_bandit.report.result import SelectionResult
 
@@ -25,21 +26,13 @@ def run(arguments: argparse.Namespace) -> int:
 def _load(path: str) -> SelectionResult:
     """Read a result, naming the file in whatever is wrong with it."""
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a text file"
-        raise InputError(f"Expected a saved result, but could not read {path} ({reason}).") from error
-    if not text.lstrip().startswith("{"):
-        raise InputError(f"Expected a result that `tm-bandit select --json FILE` wrote, but got {path}.")
-    try:
-        result = SelectionResult.from_json(text)
+        result = SelectionResult.from_json(Path(path))
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
     try:  # a file of the right form may still hold anything: whoever can draw this can draw the rest
         str(result), render_html(result)
     except Exception as error:
         raise InputError(
-            f"Expected a result that can be shown, but got a damaged one in {path} ({type(error).__name__}: {error})."
+            f"Expected a result that can be shown, but got damage in {path} ({brief(error)}); make it anew."
         ) from error
     return result

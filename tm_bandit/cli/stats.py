@@ -14,9 +14,13 @@ from torch.utils.data import DataLoader, Dataset
 
 from tm_bandit._files import check_writable
 from tm_bandit.cli.console import Progress, note, plural
+from tm_bandit.cli.embedding import EMBEDDED_AT_ONCE, Sample, embed, make_cache, read_sample
+from tm_bandit.cli.inputs import open_samples
 from tm_bandit.cli.network import make_extractor
-from tm_bandit.data import ImageFolder, SampleSource, is_statistics_file, open_source
-from tm_bandit.errors import InputError
+from tm_bandit.cli.parser import DECODERS
+from tm_bandit.data import ImageFolder, SampleSource, is_statistics_file
+from tm_bandit.data.feature_cache import FeatureCache
+from tm_bandit.errors import BanditError, InputError, brief, printable
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor
 from tm_bandit.reference import ReferenceStatistics
 
@@ -26,7 +30,7 @@ _DEFAULT_FEATURE = 2048
 class _Batch(NamedTuple):
     """The samples of a batch that could be read, and why the others could not."""
 
-    samples: Tensor | None
+    samples: list[Sample]
     complaints: list[str]
 
 
@@ -38,6 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
     unreadable: list[str] = []
     if is_statistics_file(arguments.source) or Path(arguments.source).suffix.lower() == ".pt":
         reference = ReferenceStatistics.load(arguments.source)
+        if arguments.rows and reference.rows is None:
+            raise InputError(f"Expected samples for --rows, but got statistics without rows in {arguments.source}.")
     else:
         reference = _compute(arguments, unreadable)
     reference.save(arguments.output)
@@ -47,34 +53,62 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _compute(arguments: argparse.Namespace, unreadable: list[str]) -> ReferenceStatistics:
     """Read everything once and accumulate its moments; ``unreadable`` collects what was left out."""
-    source = open_source(
-        arguments.source, key=arguments.key, resize=arguments.resize, skip_unreadable=arguments.skip_unreadable
-    )
+    source = open_samples(arguments, arguments.source)
     if source.is_features and arguments.feature not in (None, NO_EXTRACTOR):
         raise InputError(
             f"Expected images for --feature {arguments.feature}, but got features in {source.path}; use --feature none."
         )
-    if not source.is_features and arguments.feature == NO_EXTRACTOR:
-        raise InputError(f"Expected features for --feature none, but got images in {source.path}; name a network.")
     extractor = make_extractor(arguments, NO_EXTRACTOR if source.is_features else _DEFAULT_FEATURE)
+    return statistics_of(source, extractor, arguments, arguments.rows or 0, unreadable, arguments.batch_size)
+
+
+def statistics_of(
+    source: SampleSource,
+    extractor: Extractor,
+    arguments: argparse.Namespace,
+    rows: int,
+    unreadable: list[str],
+    batch_size: int = EMBEDDED_AT_ONCE,
+) -> ReferenceStatistics:
+    """Return the statistics of all samples of a source.
+
+    Args:
+        source: the real samples.
+        extractor: the network; features are taken as they are.
+        arguments: the parsed command line.
+        rows: how many rows to keep.
+        unreadable: gets what was left out.
+        batch_size: images per step.
+
+    Raises:
+        InputError: if the samples cannot be used.
+    """
+    if not source.is_features and extractor.name == NO_EXTRACTOR:
+        raise InputError(f"Expected features for --feature none, but got images in {source.path}; name a network.")
     unreadable += map(str, source.unreadable)
-    rows = _rows(source, extractor, arguments, unreadable)
+    batches = _rows(source, extractor, arguments, batch_size, unreadable)
+    name = NO_EXTRACTOR if source.is_features else extractor.name
     try:
-        return ReferenceStatistics.from_features(rows, extractor.name)
+        return ReferenceStatistics.from_features(batches, name, rows, arguments.seed)
     except InputError as error:
         where = "" if str(source.path) in str(error) else f" (while reading {source.path})"
         raise InputError(f"{error}{where}") from error
 
 
 def _rows(
-    source: SampleSource, extractor: Extractor, arguments: argparse.Namespace, unreadable: list[str]
+    source: SampleSource,
+    extractor: Extractor,
+    arguments: argparse.Namespace,
+    batch_size: int,
+    unreadable: list[str],
 ) -> Iterator[Tensor]:
     """Yield features batch by batch, while other processes decode the next images."""
+    cache = make_cache(arguments, extractor)
     loader: DataLoader[Any] = DataLoader(
-        _Samples(source),
-        batch_size=arguments.batch_size,
+        _Samples(source, cache),
+        batch_size=batch_size,
         # An array needs no decoding, and a memory map would be copied into every process.
-        num_workers=arguments.workers if isinstance(source, ImageFolder) else 0,
+        num_workers=_workers(arguments) if isinstance(source, ImageFolder) else 0,
         collate_fn=_collate,
     )
     label = f"reading {source.path}"
@@ -83,30 +117,48 @@ def _rows(
             if batch.complaints and not arguments.skip_unreadable:
                 raise InputError(batch.complaints[0])
             unreadable += batch.complaints
-            if batch.samples is not None:
-                yield extractor(batch.samples)
-            progress.advance(len(batch.complaints) + (0 if batch.samples is None else len(batch.samples)))
+            if batch.samples:
+                yield _embedded(extractor, batch.samples, source.is_features, cache)
+            progress.advance(len(batch.complaints) + len(batch.samples))
+
+
+def _workers(arguments: argparse.Namespace) -> int:
+    """Return how many processes decode: ``--workers``, or as many as are useful."""
+    given = getattr(arguments, "workers", None)
+    return DECODERS if given is None else int(given)
+
+
+def _embedded(extractor: Extractor, samples: list[Sample], ready: bool, cache: FeatureCache | None) -> Tensor:
+    if ready:
+        return torch.stack([sample.value for sample in samples])
+    try:
+        return embed(samples, extractor, cache)
+    except BanditError:
+        raise
+    except Exception as error:  # whatever a network of the user's raises
+        raise InputError(f"Expected --feature {extractor.name} to take the samples, but got {brief(error)}") from error
 
 
 class _Samples(Dataset[Any]):
     """The source for worker processes: an unreadable sample becomes a text, which crosses processes unharmed."""
 
-    def __init__(self, source: SampleSource) -> None:
+    def __init__(self, source: SampleSource, cache: FeatureCache | None) -> None:
         self._source = source
+        self._cache = cache
 
     def __len__(self) -> int:
         return len(self._source)
 
-    def __getitem__(self, index: int) -> Tensor | str:
+    def __getitem__(self, index: int) -> Sample | str:
         try:
-            return self._source[index]
+            return read_sample(self._source, self._cache, index)
         except InputError as error:
             return str(error)
 
 
-def _collate(items: list[Tensor | str]) -> _Batch:
-    samples = [item for item in items if isinstance(item, Tensor)]
-    return _Batch(torch.stack(samples) if samples else None, [item for item in items if isinstance(item, str)])
+def _collate(items: list[Sample | str]) -> _Batch:
+    samples = [item for item in items if isinstance(item, Sample)]
+    return _Batch(samples, [item for item in items if isinstance(item, str)])
 
 
 def _report(arguments: argparse.Namespace, reference: ReferenceStatistics, unreadable: list[str]) -> None:
@@ -123,7 +175,12 @@ def _report(arguments: argparse.Namespace, reference: ReferenceStatistics, unrea
         "extractor": reference.extractor or NO_EXTRACTOR,
         "unreadable": len(unreadable),
     }
+    if reference.rows is not None:
+        summary["rows"] = len(reference.rows)
+        if count is not None and len(reference.rows) < count:
+            note(f"kept a random {len(reference.rows):,} of {count:,} rows (seed {arguments.seed})")
     if arguments.json:
         print(json.dumps(summary))
     else:
-        print("\n".join(f"{key}: {'unknown' if value is None else value}" for key, value in summary.items()))
+        lines = (f"{key}: {'unknown' if value is None else value}" for key, value in summary.items())
+        print(printable("\n".join(lines)))

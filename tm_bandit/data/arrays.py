@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tm_bandit._npz import read_header, read_member
 from tm_bandit.data.images import resize_pixels
 from tm_bandit.data.source import SampleSource
 from tm_bandit.errors import InputError
@@ -143,18 +144,13 @@ def _reading(path: str | os.PathLike[str]) -> Iterator[None]:
 def _open_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> np.ndarray[Any, Any]:
     """Map a stored member of an archive, or read a compressed one."""
     if member.compress_type != zipfile.ZIP_STORED:
-        with archive.open(member) as file:
-            return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+        return read_member(archive, member)
     with path.open("rb") as file:
         file.seek(member.header_offset)
         header = file.read(_LOCAL_HEADER)
         name, extra = (int.from_bytes(header[at : at + 2], "little") for at in (26, 28))
         file.seek(name + extra, os.SEEK_CUR)
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(file)
-        if dtype.hasobject:
-            raise ValueError("it holds Python objects")
+        shape, fortran, dtype = read_header(file)
         if 0 in shape or not shape:  # an empty range and a single number cannot be mapped
             return np.asarray(np.fromfile(file, dtype=dtype, count=int(np.prod(shape)))).reshape(shape)
         return np.memmap(path, dtype, mode="r", offset=file.tell(), shape=shape, order="F" if fortran else "C")

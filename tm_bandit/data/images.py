@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,14 @@ from tm_bandit.errors import InputError
 
 #: File name endings that count as images; everything else in a folder is ignored.
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")
+
+#: Pixels of an image that are accepted unless somebody says more: what the largest cameras make. Each takes fifteen
+#: bytes of memory (measured), so a small file of one colour could fill any machine.
+MAX_PIXELS = 64_000_000
+
+#: Kinds of images that are decoded, whatever a file's name says. Pillow knows thirty more: for one of them it starts
+#: another program (PostScript), and some hold an image that is larger than their header says (icons).
+_KINDS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "PPM", "GIF", "JPEG2000", "AVIF")
 
 
 class _Header(NamedTuple):
@@ -55,7 +64,7 @@ def list_images(folder: str | os.PathLike[str], suffixes: Sequence[str] | None =
     return sorted(found)
 
 
-def decode_image(path: str | os.PathLike[str], resize: int | None = None) -> Tensor:
+def decode_image(path: str | os.PathLike[str], resize: int | None = None, max_pixels: int = MAX_PIXELS) -> Tensor:
     """Decode one image file to ``uint8`` RGB of shape ``(3, H, W)``.
 
     Grey images become three equal channels, transparency is dropped, palettes are resolved and 16-bit images keep
@@ -64,12 +73,14 @@ def decode_image(path: str | os.PathLike[str], resize: int | None = None) -> Ten
     Args:
         path: the file.
         resize: the width and height to bring the image to; ``None`` leaves it as it is.
+        max_pixels: an image with more pixels is not decoded.
 
     Raises:
-        InputError: if the file cannot be decoded, for example because it was cut off.
+        InputError: if the file cannot be decoded, for example because it was cut off, or is too large.
     """
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=_kinds()) as image:
+            _check_pixels(image, max_pixels)
             pixels = np.array(_to_rgb(image), dtype=np.uint8).transpose(2, 0, 1)
     except Exception as error:  # decoders raise OSError, SyntaxError, ValueError, struct.error, zlib.error and more
         raise InputError(
@@ -108,6 +119,7 @@ class ImageFolder(SampleSource):
         resize: bring every image to this many pixels in both directions.
         skip_unreadable: leave out the files whose header cannot be read; they are listed in ``unreadable``.
         suffixes: file name endings that count as images, instead of :data:`IMAGE_SUFFIXES`.
+        max_pixels: images with more pixels than this count as unreadable.
 
     Raises:
         InputError: if there is no (readable) image, or if the sizes differ and ``resize`` was not given.
@@ -120,12 +132,13 @@ class ImageFolder(SampleSource):
         resize: int | None = None,
         skip_unreadable: bool = False,
         suffixes: Sequence[str] | None = None,
+        max_pixels: int = MAX_PIXELS,
     ) -> None:
         super().__init__(path)
-        self.resize = resize
+        self.resize, self.max_pixels = resize, max_pixels
         files = list_images(self.path, suffixes)
         with ThreadPoolExecutor(min(16, len(files))) as pool:  # waiting for the disk, not for the processor
-            headers = list(pool.map(_read_header, files))
+            headers = list(pool.map(_read_header, files, [max_pixels] * len(files)))
         self.unreadable = [header.path for header in headers if header.size is None]
         readable = [header for header in headers if header.size is not None]
         if self.unreadable and not (skip_unreadable and readable):
@@ -149,7 +162,7 @@ class ImageFolder(SampleSource):
 
     def __getitem__(self, index: int) -> Tensor:
         """Decode one image."""
-        return decode_image(self.files[index], self.resize)
+        return decode_image(self.files[index], self.resize, self.max_pixels)
 
     def describe(self, index: int) -> str:
         """Return the path of the image."""
@@ -169,10 +182,24 @@ def _check_one_size(headers: Sequence[_Header], folder: Path) -> None:
     )
 
 
-def _read_header(path: Path) -> _Header:
+@cache
+def _kinds() -> list[str]:
+    """Return those kinds of images that this version of Pillow decodes."""
+    Image.init()
+    return [kind for kind in _KINDS if kind in Image.OPEN]
+
+
+def _check_pixels(image: Image.Image, most: int) -> None:
+    width, height = image.size
+    if width * height > most:
+        raise ValueError(f"{width * height:,} pixels, {most:,} are allowed: raise --max-pixels if it is no trap")
+
+
+def _read_header(path: Path, max_pixels: int) -> _Header:
     """Read an image's size without decoding its pixels."""
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=_kinds()) as image:
+            _check_pixels(image, max_pixels)
             return _Header(path, image.size)
     except Exception as error:  # see decode_image
         return _Header(path, None, _reason(error))

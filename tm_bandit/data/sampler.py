@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from tm_bandit.data.source import SampleSource
 from tm_bandit.errors import InputError
+
+T = TypeVar("T")
 
 
 class SourceExhaustedError(InputError):
@@ -25,6 +29,8 @@ class SourceSampler:
         replacement: draw each time from all samples; the source is then never used up, but repeated samples add no
             information and the confidence bounds are too narrow.
         skip_unreadable: go on with the next sample when one cannot be read; ``left_out`` lists what could not.
+        paired: leave the name out of the order, so that all sources of one length are drawn from in step: sample i of
+            one comes when sample i of another does.
 
     Example:
         >>> import numpy as np
@@ -41,12 +47,14 @@ class SourceSampler:
         seed: int = 0,
         replacement: bool = False,
         skip_unreadable: bool = False,
+        paired: bool = False,
     ) -> None:
         self.source = source
         self.replacement = replacement
         self.skip_unreadable = skip_unreadable
         self._unreadable: list[str] = []
-        digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
+        text = f"{seed}" if paired else f"{seed}/{name}"
+        digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         deck = torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
         self._order = torch.randperm(len(source), generator=deck).tolist()
         self._position = 0
@@ -55,6 +63,18 @@ class SourceSampler:
     def remaining(self) -> int | None:
         """How many samples can still be drawn; ``None`` if that is unlimited."""
         return None if self.replacement else len(self._order) - self._position
+
+    def seek(self, position: int) -> None:
+        """Go on after the first ``position`` samples: several processes can share a deck if each is told where.
+
+        Where unreadable samples are skipped nobody knows how many come before, and with replacement nobody cares: the
+        sampler then stays where it is.
+
+        Args:
+            position: how many samples come before the next.
+        """
+        if not (self.skip_unreadable or self.replacement):
+            self._position = position
 
     @property
     def left_out(self) -> list[str]:
@@ -72,11 +92,24 @@ class SourceSampler:
             InputError: if a sample cannot be read.
             SourceExhaustedError: if none is left.
         """
-        samples: list[Tensor] = []
+        return torch.stack(self.take(num_samples, self.source.__getitem__, generator))
+
+    def take(self, num_samples: int, read: Callable[[int], T], generator: torch.Generator | None = None) -> list[T]:
+        """Read samples in a way of one's own, one by one; otherwise as a call.
+
+        Args:
+            num_samples: how many are wanted.
+            read: returns the sample at an index of the source.
+            generator: as in a call.
+
+        Raises:
+            InputError: see there.
+        """
+        samples: list[T] = []
         while len(samples) < num_samples and (self.replacement or self._position < len(self._order)):
             index = self._next(generator)
             try:
-                samples.append(self.source[index])
+                samples.append(read(index))
             except InputError:
                 if not self.skip_unreadable:
                     raise
@@ -85,7 +118,7 @@ class SourceSampler:
             raise SourceExhaustedError(
                 f"Expected more samples in {self.source.path}, but got all {len(self._order)} already."
             )
-        return torch.stack(samples)
+        return samples
 
     def _next(self, generator: torch.Generator | None) -> int:
         if self.replacement:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from tm_bandit._arguments import check_path
 from tm_bandit.errors import InputError
 
 
@@ -53,6 +54,7 @@ def open_source(
     resize: int | None = None,
     skip_unreadable: bool = False,
     suffixes: Sequence[str] | None = None,
+    max_pixels: int | None = None,
 ) -> SampleSource:
     """Open a folder of images, or a ``.npy`` / ``.npz`` file of images or features.
 
@@ -63,17 +65,25 @@ def open_source(
             size is refused.
         skip_unreadable: leave out the image files whose header cannot be read, instead of refusing the folder.
         suffixes: file name endings that count as images, instead of the usual ones.
+        max_pixels: images with more pixels count as unreadable; ``None`` means
+            :data:`~tm_bandit.data.images.MAX_PIXELS`.
 
     Raises:
         InputError: if there is nothing at ``path`` or nothing in it that can be used.
     """
     from tm_bandit.data.arrays import ArraySource
-    from tm_bandit.data.images import ImageFolder
+    from tm_bandit.data.images import MAX_PIXELS, ImageFolder
 
-    target = Path(path)
-    if target.is_dir():
-        return ImageFolder(target, resize=resize, skip_unreadable=skip_unreadable, suffixes=suffixes)
-    if not target.exists():
+    target = Path(check_path("path", path))
+    if os.path.isdir(target):  # unlike `is_dir`, it takes names that are too long
+        return ImageFolder(
+            target,
+            resize=resize,
+            skip_unreadable=skip_unreadable,
+            suffixes=suffixes,
+            max_pixels=max_pixels or MAX_PIXELS,
+        )
+    if not os.path.exists(target):
         raise InputError(f"Expected a folder of images or a .npy/.npz file, but got {target}, which does not exist.")
     if target.suffix.lower() in (".npy", ".npz"):
         return ArraySource.open(target, key=key, resize=resize)

@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from tm_bandit.cli.parser import OneLineParser
 from tm_bandit.errors import InputError
 
 __all__ = ["main"]
@@ -25,10 +25,8 @@ def main(args: Sequence[str] | None = None) -> int:
     Raises:
         InputError: if a package that only the demo needs is missing, or the folder cannot be used.
     """
-    parser = argparse.ArgumentParser(prog="tm-bandit demo", description="The whole story offline, in minutes.")
-    parser.add_argument(
-        "--out", type=Path, default=Path("tm_bandit_demo"), help="folder for what the demo makes (default: %(default)s)"
-    )
+    parser = OneLineParser(prog="tm-bandit demo", description="The whole story offline, in minutes.")
+    parser.add_argument("--out", type=Path, default=Path("tm_bandit_demo"), help="folder (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="seed of everything random (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON; the story goes to stderr")
     parser.add_argument("--fast", action="store_true", help="seconds, not minutes: no more than a sign of life")
@@ -39,11 +37,10 @@ def main(args: Sequence[str] | None = None) -> int:
         raise InputError(f"Expected --out to be a folder, but got the file {options.out}; choose another name.")
     missing = [name for name in ("sklearn", "matplotlib") if find_spec(name) is None]
     if missing:
-        raise InputError(
-            f"Expected the packages of the demo, but {' and '.join(missing)} cannot be imported; "
-            "run `pip install scikit-learn matplotlib`."
-        )
+        raise InputError(f"Expected the demo's packages, but {' and '.join(missing)} cannot be imported; install them.")
+    from tm_bandit._device import one_thread
     from tm_bandit.demo.story import FAST, FULL, run  # only now: --help need not wait for torch
 
-    run(options.out, seed=options.seed, scale=FAST if options.fast else FULL, as_json=options.json)
+    with one_thread():  # the networks are small: two threads beside one busy core take forty times as long
+        run(options.out, seed=options.seed, scale=FAST if options.fast else FULL, as_json=options.json)
     return 0

@@ -105,12 +105,7 @@ class DigitFlow(pl.LightningModule):
 
     @torch.no_grad()
     def sample(
-        self,
-        num_samples: int,
-        *,
-        steps: int = 8,
-        guidance_scale: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, num_samples: int, *, steps: int = 8, guidance_scale: float = 1.0, generator: torch.Generator | None = None
     ) -> Tensor:
         """Draw images of shape ``(num_samples, 1, 8, 8)`` with pixels in ``[0, 1]``, labels at random.
 

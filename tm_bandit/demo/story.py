@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import statistics
 import sys
+import textwrap
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -37,21 +39,23 @@ class Scale:
         classifier_steps: batches that the classifier is trained on.
         epochs: of the generative model.
         every: epochs between validations.
-        budget: samples per validation and metric.
-        batch_size: samples per pull.
-        burn_in: samples that every newcomer gets, so that an unlucky first batch does not shut it out.
-        truth: samples per arm for the check.
-        repeats: of the comparison with uniform evaluation.
+        budget: samples per validation and metric, at the most.
+        batch_size: samples per pull during training.
+        pool: samples per arm that the selections after training draw from.
+        samples: what the paired race and uniform evaluation are compared at.
+        limit: samples after which a race that has not stopped by itself is ended.
+        repeats: of that comparison.
     """
 
     classifier_steps: int = 600
     epochs: int = 280
     every: int = 40
-    budget: int = 1_600
-    batch_size: int = 80
-    burn_in: int = 80
-    truth: int = 5_000
-    repeats: int = 10
+    budget: int = 400
+    batch_size: int = 20
+    pool: int = 3_000
+    samples: int = 2_500
+    limit: int = 6_000
+    repeats: int = 20
 
 
 class Choice(NamedTuple):
@@ -61,11 +65,25 @@ class Choice(NamedTuple):
     path: Path
 
 
-#: Two ways to sample from each set of weights, in a hundred steps, as such models usually are, or in two.
-VARIANTS: dict[str, dict[str, Any]] = {"100 steps": {"steps": 100}, "2 steps": {"steps": 2}}
+class Trials(NamedTuple):
+    """The selections after training.
+
+    Args:
+        races: paired races with different samples.
+        uniform: by samples per arm, the scores of all arms in each uniform evaluation.
+    """
+
+    races: list[SelectionResult]
+    uniform: dict[int, list[dict[str, float]]]
+
+
+#: Two ways to sample from each set of weights: in twenty steps, from where on more make no difference, or in two.
+VARIANTS: dict[str, dict[str, Any]] = {"20 steps": {"steps": 20}, "2 steps": {"steps": 2}}
 
 FULL = Scale()
-FAST = Scale(classifier_steps=60, epochs=4, every=2, budget=120, batch_size=10, burn_in=20, truth=400, repeats=2)
+FAST = Scale(
+    classifier_steps=60, epochs=4, every=2, budget=120, batch_size=10, pool=400, samples=400, limit=800, repeats=2
+)
 
 
 def run(out: Path, seed: int = 0, scale: Scale = FULL, as_json: bool = False) -> dict[str, Any]:
@@ -87,25 +105,33 @@ def run(out: Path, seed: int = 0, scale: Scale = FULL, as_json: bool = False) ->
     def say(text: str) -> None:
         tell_all(f"[{time.perf_counter() - start:5.1f} s] {text}")
 
+    arms = scale.epochs // scale.every * 2 * len(VARIANTS)
+    tell_all(
+        f"Which of {arms} candidates is the best, when the best ones are nearly tied? This demo trains a small\n"
+        f"generative model, finds the best candidate with {scale.samples:,} samples, and checks the answer.\n"
+        "The last lines say how it went.\n"
+    )
     data = DigitsData(seed=seed)
     classifier = train_classifier(data.digits, seed=seed, steps=scale.classifier_steps)
     accuracy = classifier.accuracy(data.digits.test_images, data.digits.test_labels)
-    say(f"1/4 classifier trained: it is right about {accuracy:.1%} of {len(data.digits.test_labels)} held-out digits")
+    say(f"1/5 classifier trained: it is right about {accuracy:.1%} of {len(data.digits.test_labels)} held-out digits")
 
-    say(f"2/4 training a flow-matching model for {scale.epochs} epochs, two callbacks choose among its checkpoints")
+    say(f"2/5 training a flow-matching model for {scale.epochs} epochs, two callbacks choose among its checkpoints")
     reference = ReferenceStatistics.from_features(classifier(data.digits.images))
     by_fid, by_is = train(out, data, classifier, reference, seed, scale)
-    for choice, title in ((by_fid, "FID"), (by_is, "Inception Score")):
-        tell_all(f"\nChosen by {title}:\n\n{choice.result}\n")
 
     names = [row["arm"] for row in by_fid.result.arms]
-    say(f"3/4 the truth: {scale.truth:,} samples from each of {len(names)} arms")
-    truths = measure_all(out / "fid", names, classifier, reference, scale.truth, seed)
-    figures = compare(by_fid.result, by_is.result, truths, reference, scale) | {"classifier_accuracy": accuracy}
-    tell_all("\n" + tell(figures, truths) + "\n")
+    say(f"3/5 training is over: {scale.pool:,} samples from each of {len(names)} candidates, all from the same noise")
+    truths = measure_all(out / "fid", names, classifier, reference, scale.pool, seed)
 
-    files = write_files(out, by_fid, by_is, truths, figures, seed)
-    say("4/4 done. Files:\n" + "\n".join(f"    {path}" for path in files))
+    say(f"4/5 choosing among all of them {scale.repeats} times: the paired race, and all equally by the plain FID")
+    trials = try_out(truths, reference, scale)
+    figures = compare(by_fid.result, by_is.result, truths, trials, scale) | {"classifier_accuracy": accuracy}
+    tell_all(f"\nThe first race:\n\n{trials.races[0]}\n")
+
+    files = write_files(out, by_fid, by_is, truths, trials, figures, seed)
+    say("5/5 done. Files:\n" + "\n".join(f"    {path}" for path in files))
+    tell_all("\n" + tell(figures))
     if as_json:
         print(json.dumps(figures))
     return figures
@@ -129,8 +155,6 @@ def selectors(
     common: dict[str, Any] = {
         "budget": scale.budget,
         "batch_size": scale.batch_size,
-        "burn_in": scale.burn_in,
-        "goal": "identify",
         "variants": VARIANTS,
         "max_arms": arms,
         "seed": seed,
@@ -164,79 +188,121 @@ def fit(data: DigitsData, callbacks: Sequence[pl.Callback], seed: int, scale: Sc
 def measure_all(
     folder: Path, names: Sequence[str], classifier: DigitClassifier, reference: ReferenceStatistics, num: int, seed: int
 ) -> dict[str, check.Truth]:
-    """Score every arm by many samples, all arms from the same noise, which makes their differences more exact."""
-    elsewhere = 1_000_003 * (seed + 1)  # nothing to do with the seeds of the selection
+    """Draw a pool of samples from every arm, all from the same noise, and score it."""
+    elsewhere = 1_000_003 * (seed + 1)  # nothing to do with the seeds of the training
     return {
         name: check.measure(_sampler(folder, name), classifier, Logits(classifier), reference, num, seed=elsewhere)
         for name in names
     }
 
 
+def try_out(truths: dict[str, check.Truth], reference: ReferenceStatistics, scale: Scale) -> Trials:
+    """Choose among all arms again and again: by the paired race, and by evaluating them equally."""
+    races = [check.race(truths, reference, scale.limit, seed) for seed in range(scale.repeats)]
+    sizes = [scale.samples // len(truths)]
+    while 2 * sizes[-1] < scale.pool:
+        sizes.append(2 * sizes[-1])
+    return Trials(races, {each: check.uniform(truths, reference, each, scale.repeats) for each in (*sizes, scale.pool)})
+
+
 def compare(
     fid: SelectionResult,
     inception: SelectionResult,
     truths: dict[str, check.Truth],
-    reference: ReferenceStatistics,
+    trials: Trials,
     scale: Scale,
 ) -> dict[str, Any]:
-    """Measure how the selection did, and what uniform evaluation needs to be right as often."""
-    spent, arms = fid.total_samples, len(truths)
-    share = check.bandit_share(truths, reference, spent, scale.batch_size, scale.burn_in, scale.repeats)
-    sizes = sorted({spent // arms, *(50 * 2**k for k in range(8) if 50 * 2**k <= scale.truth / 2)})
-    best = min(truths, key=lambda name: truths[name].fid)
+    """Count how often each way is right, and put the headline first."""
+    arms = len(truths)
+    best, second = sorted(truths, key=lambda name: truths[name].fid)[:2]
     last = [name for name in truths if name.endswith(f"/{next(iter(VARIANTS))}") and "avg" not in name][-1]
     best_is = max(truths, key=lambda name: truths[name].inception_score)
-    return {
+    hits = sum(check.right(check.pick_within(race, scale.samples), truths) for race in trials.races)
+    uniform = [
+        (each * arms, sum(check.right(min(scores, key=scores.__getitem__), truths) for scores in evaluations))
+        for each, evaluations in trials.uniform.items()
+    ]
+    figures = {
         "arms": arms,
+        "samples": scale.samples,
+        "repeats": scale.repeats,
+        "tolerance": check.TOLERANCE,
+        "race_right": hits,
+        "race_ends_at": int(statistics.median(race.total_samples for race in trials.races)),
+        "race_ends_at_most": max(race.total_samples for race in trials.races),
+        "race_right_at_end": sum(check.right(race.best, truths) for race in trials.races),
+        "race_decided": sum(race.stopped_by == "stop" for race in trials.races),
+        "uniform": [{"samples": samples, "right": right} for samples, right in uniform],
+        "uniform_need": check.smallest_that_stays(uniform, hits),
+        "uniform_most": uniform[-1][0],
         "chosen_by_fid": fid.best,
         "chosen_fid": truths[str(fid.best)].fid,
         "best_by_fid": best,
         "best_fid": truths[best].fid,
-        "stderr": truths[best].stderr,
+        "second_fid": truths[second].fid,
         "last_fid": truths[last].fid,
-        "samples_fid": spent,
+        "samples_fid": fid.total_samples,
         "chosen_by_is": inception.best,
         "chosen_is": truths[str(inception.best)].inception_score,
         "best_by_is": best_is,
         "best_is": truths[best_is].inception_score,
         "samples_is": inception.total_samples,
-        "bandit_share": share,
-        "uniform_share": check.uniform_share(truths, reference, max(2, spent // arms), scale.repeats),
-        "uniform_need": check.uniform_need(truths, reference, share, scale.repeats, sizes),
-        "uniform_most": sizes[-1] * arms if sizes else 0,
-        "repeats": scale.repeats,
-        "tolerance": check.TOLERANCE,
-        "true_samples": scale.truth,
+        "true_samples": scale.pool,
     }
+    return {"headline": headline(figures)} | figures
 
 
-def tell(figures: dict[str, Any], truths: dict[str, check.Truth]) -> str:
-    """Put the figures into words."""
+def headline(figures: dict[str, Any]) -> str:
+    """Say the outcome in a sentence."""
     f = figures
-    chosen = {f["chosen_by_fid"]: "chosen by FID", f["chosen_by_is"]: "chosen by IS"}
-    if len(chosen) == 1:
-        chosen[f["chosen_by_fid"]] = "chosen by FID and by IS"
-    lines = [f"{'arm':22} {'true FID':>9} {'true IS':>8}"]
-    for name, truth in sorted(truths.items(), key=lambda item: item[1].fid):
-        lines.append(f"{name:22} {truth.fid:9.2f} {truth.inception_score:8.3f}  {chosen.get(name, '')}".rstrip())
-    need = f"and with {f['uniform_most']:,} samples it is still right less often."
+    return (
+        f"The best of {f['arms']} candidates, or one within {f['tolerance']:.0%} of its FID, with {f['samples']:,} "
+        f"samples: the paired race finds it in {f['race_right']} of {f['repeats']} runs, evaluating all candidates "
+        f"equally by the plain FID in {f['uniform'][0]['right']} of {f['repeats']}."
+    )
+
+
+def table(figures: dict[str, Any]) -> str:
+    """Return how often each way was right, as Markdown."""
+    f = figures
+    rows = [
+        ("paired race, cut off", f"{f['samples']:,}", f["race_right"]),
+        ("paired race, until it stops by itself", f"{f['race_ends_at']:,} (median)", f["race_right_at_end"]),
+        *(("equally, by the plain FID", f"{row['samples']:,}", row["right"]) for row in f["uniform"]),
+    ]
+    cells = [("evaluation", "samples in all", f"right within {f['tolerance']:.0%}")]
+    cells += [(way, samples, f"{hits} of {f['repeats']}") for way, samples, hits in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [f"| {a:{widths[0]}} | {b:>{widths[1]}} | {c:>{widths[2]}} |" for a, b, c in cells]
+    return "\n".join(
+        [lines[0], f"|{'-' * (widths[0] + 2)}|{'-' * (widths[1] + 1)}:|{'-' * (widths[2] + 1)}:|", *lines[1:]]
+    )
+
+
+def tell(figures: dict[str, Any]) -> str:
+    """Put the figures into words, the headline first."""
+    f = figures
+    most = f["uniform_most"]
+    need = (
+        f"With {most:,} samples, {most / f['samples']:.0f} times as many, equal evaluation is still right less often."
+    )
     if f["uniform_need"]:
-        ratio = f["uniform_need"] / f["samples_fid"]
-        need = f"and to be right as often it needs {f['uniform_need']:,} samples, {ratio:.1f} times as many."
-    lines += [
+        ratio = f["uniform_need"] / f["samples"]
+        need = f"To be right as often, equal evaluation needs {f['uniform_need']:,} samples, {ratio:.1f} times as many."
+    lines = [
+        *textwrap.wrap(f["headline"], 110),
         "",
-        f"FID: {f['chosen_by_fid']} was chosen, its true FID is {f['chosen_fid']:.2f}.",
-        f"     The best is {f['best_by_fid']} with {f['best_fid']:.2f} +- {f['stderr']:.2f}; the last weights "
-        f"have {f['last_fid']:.2f}.",
-        f"IS:  {f['chosen_by_is']} was chosen, its true IS is {f['chosen_is']:.3f}.",
-        f"     The best is {f['best_by_is']} with {f['best_is']:.3f}.",
+        table(f),
         "",
-        f"The selection by FID drew {f['samples_fid']:,} samples for {f['arms']} arms. Repeated {f['repeats']} times "
-        "after training, with all arms",
-        "at hand and as many samples,",
-        f"it picks an arm within {f['tolerance']:.0%} of the best FID in {f['bandit_share']:.0%} of the runs.",
-        f"Uniform evaluation by the plain FID does so in {f['uniform_share']:.0%} of the runs with as many samples,",
         need,
+        f"The best one is {f['best_by_fid']}, with a true FID of {f['best_fid']:.2f}; the next is only "
+        f"{f['second_fid'] / f['best_fid'] - 1:.1%} worse.",
+        "",
+        "During training, where candidates appear one after the other:",
+        f"FID: with {f['samples_fid']:,} samples, {f['chosen_by_fid']} was chosen; its true FID is "
+        f"{f['chosen_fid']:.2f} (the best {f['best_fid']:.2f}, the last weights {f['last_fid']:.2f}).",
+        f"IS:  with {f['samples_is']:,} samples, {f['chosen_by_is']} was chosen; its true IS is {f['chosen_is']:.3f} "
+        f"(the best {f['best_is']:.3f}).",
     ]
     return "\n".join(lines)
 
@@ -246,21 +312,30 @@ def write_files(
     by_fid: Choice,
     by_is: Choice,
     truths: dict[str, check.Truth],
+    trials: Trials,
     figures: dict[str, Any],
     seed: int,
 ) -> list[Path]:
     """Write the picture, the reports and the figures; return the paths, the most interesting first."""
-    best, worst = str(by_fid.result.best), max(truths, key=lambda name: truths[name].fid)
-    images = {name: _sampler(out / "fid", name)(48, torch.Generator().manual_seed(seed)) for name in (best, worst)}
-    true_fid = {name: truth.fid for name, truth in truths.items()}
-    draw_picture(out / "demo.png", by_fid.result, true_fid, (best, images[best]), (worst, images[worst]))
+    race, order = trials.races[0], sorted(truths, key=lambda name: truths[name].fid)
+    shown = {"best": order[0], "second": order[1], "worst": order[-1]}
+    images = {
+        f"{title}: {name}, true FID {truths[name].fid:.2f}": _sampler(out / "fid", name)(
+            24, torch.Generator().manual_seed(seed)
+        )
+        for title, name in shown.items()
+    }
+    true_fid = {name: truths[name].fid for name in order}
+    draw_picture(out / "demo.png", race, true_fid, next(iter(trials.uniform.items())), images)
+    race.to_html(out / "report_race.html")
     by_fid.result.to_html(out / "report_fid.html")
     by_is.result.to_html(out / "report_is.html")
-    scores = {name: {"fid": t.fid, "stderr": t.stderr, "is": t.inception_score} for name, t in truths.items()}
-    (out / "figures.json").write_text(json.dumps(figures | {"truth": scores}, indent=2), encoding="utf-8")
-    (out / "table.md").write_text(by_fid.result.to_markdown(), encoding="utf-8")
-    made = [out / name for name in ("demo.png", "report_fid.html", "report_is.html", "table.md", "figures.json")]
-    return [*made, by_fid.path, by_is.path]
+    scores = {name: {"fid": t.fid, "is": t.inception_score} for name, t in truths.items()}
+    (out / "figures.json").write_text(json.dumps(figures | {"truth": scores}, indent=2) + "\n", encoding="utf-8")
+    text = f"{figures['headline']}\n\n{table(figures)}\n\nThe first race:\n\n{race.to_markdown()}"
+    (out / "table.md").write_text(text, encoding="utf-8")
+    names = ("demo.png", "report_race.html", "report_fid.html", "report_is.html", "table.md", "figures.json")
+    return [*(out / name for name in names), by_fid.path, by_is.path]
 
 
 def _sampler(folder: Path, arm: str) -> Any:

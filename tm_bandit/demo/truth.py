@@ -1,4 +1,4 @@
-"""What the selection is checked against: scores from many samples, and what uniform evaluation would have needed."""
+"""What the selection is checked against: a pool of samples per arm, and what equal evaluation finds in it."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ import torch
 from torch import Tensor
 
 from tm_bandit import ModelSelector, OptimisticFID, ReferenceStatistics
+from tm_bandit.functional import inception_score
+from tm_bandit.report.result import SelectionResult
 
-#: An arm counts as right if its FID is at most this much worse than the best; the truth itself has an error of 4 %.
-TOLERANCE = 0.1
+#: An arm counts as right if its FID is at most this much worse than the best: less than what the closest two differ by.
+TOLERANCE = 0.02
 
 #: Samples that are drawn at a time: what the network makes of more of them does not fit into a processor's cache.
 _AT_ONCE = 250
 
 
 class Truth(NamedTuple):
-    """Score of one arm from many samples.
+    """One arm's pool of samples and its scores.
+
+    Selections draw from the pool, with replacement. So its scores are the truth about them, without an error.
 
     Args:
-        features: the rows it was computed from.
+        features: one row per sample; row i of every arm is made of the same noise.
         fid: plain FID of all rows.
-        stderr: its standard error, from ten disjoint parts.
         inception_score: Inception Score of all rows.
     """
 
     features: Tensor
     fid: float
-    stderr: float
     inception_score: float
 
 
@@ -48,7 +50,7 @@ def measure(
     num_samples: int,
     seed: int,
 ) -> Truth:
-    """Draw many samples of one arm and score them.
+    """Draw the pool of one arm and score it.
 
     Args:
         draw: the arm's sampler.
@@ -56,92 +58,88 @@ def measure(
         logits: images to class logits.
         reference: statistics of the real images.
         num_samples: how many to draw.
-        seed: of the samples; unrelated to the seeds that the selection uses.
+        seed: of the noise; the same for all arms.
     """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         images = torch.cat([draw(len(part), generator) for part in torch.split(torch.arange(num_samples), _AT_ONCE)])
         rows, chances = features(images), logits(images).double().softmax(1)
-    parts = torch.tensor([plain_fid(part, reference) for part in rows.chunk(10)])
-    entropies = torch.special.entr(chances).sum(1).mean()
-    log_score = torch.special.entr(chances.mean(0)).sum() - entropies
-    return Truth(rows, plain_fid(rows, reference), float(parts.std() / 10**0.5), float(log_score.exp()))
+    return Truth(rows, plain_fid(rows, reference), float(inception_score(chances)))
 
 
-def right(pick: str, truths: Mapping[str, Truth]) -> bool:
+def right(pick: str | None, truths: Mapping[str, Truth]) -> bool:
     """Whether an arm's true FID is within :data:`TOLERANCE` of the best one's."""
-    return truths[pick].fid <= (1 + TOLERANCE) * min(truth.fid for truth in truths.values())
+    best = min(truth.fid for truth in truths.values())
+    return pick is not None and truths[pick].fid <= (1 + TOLERANCE) * best
 
 
-def uniform_share(truths: Mapping[str, Truth], reference: ReferenceStatistics, each: int, repeats: int) -> float:
-    """How often uniform evaluation is right: ``each`` samples from every arm, the lowest plain FID wins.
+def race(truths: Mapping[str, Truth], reference: ReferenceStatistics, budget: int, seed: int) -> SelectionResult:
+    """Select among all arms from the same noise, until the selector stops by itself: all else is its default.
 
     Args:
-        truths: the arms; samples are drawn from their rows.
+        truths: the arms; samples are drawn from their pools.
+        reference: statistics of the real images.
+        budget: samples that it may draw at the most.
+        seed: says which samples.
+    """
+    selector = ModelSelector(
+        OptimisticFID(feature="none", reference=reference),
+        {name: _sampler(truth.features) for name, truth in truths.items()},
+        samples="features",
+        budget=budget,
+        seed=seed,
+    )
+    return selector.run(progress=False)
+
+
+def pick_within(result: SelectionResult, num_samples: int) -> str | None:
+    """Return what a selection recommended when it had drawn so many samples, or at its end if that came before.
+
+    Args:
+        result: the selection.
+        num_samples: how many.
+    """
+    drawn = sum(samples <= num_samples for samples in result.history["samples"])
+    pick: str | None = result.history["best"][drawn - 1] if drawn else None
+    return result.best if drawn == len(result.history["samples"]) else pick
+
+
+def uniform(
+    truths: Mapping[str, Truth], reference: ReferenceStatistics, each: int, repeats: int
+) -> list[dict[str, float]]:
+    """Evaluate all arms equally, as is usual: by the plain FID, every arm from noise of its own.
+
+    Args:
+        truths: the arms; samples are drawn from their pools.
         reference: statistics of the real images.
         each: samples per arm.
-        repeats: number of independent evaluations.
+        repeats: number of evaluations.
+
+    Returns:
+        The scores of all arms in each evaluation.
     """
-    hits = 0
-    for repeat in range(repeats):
-        generator = torch.Generator().manual_seed(repeat)
-        scores = {}
-        for name, truth in truths.items():
-            scores[name] = plain_fid(_resample(truth.features)(each, generator), reference)
-        hits += right(min(scores, key=scores.__getitem__), truths)
-    return hits / repeats
+    generators = [torch.Generator().manual_seed(repeat) for repeat in range(repeats)]
+    samplers = {name: _sampler(truth.features) for name, truth in truths.items()}
+    return [{name: plain_fid(draw(each, g), reference) for name, draw in samplers.items()} for g in generators]
 
 
-def bandit_share(
-    truths: Mapping[str, Truth],
-    reference: ReferenceStatistics,
-    budget: int,
-    batch_size: int,
-    burn_in: int,
-    repeats: int,
-) -> float:
-    """How often the bandit is right with a total of ``budget`` samples: other samples each time, same arms."""
-    hits = 0
-    for seed in range(repeats):
-        selector = ModelSelector(
-            metric=OptimisticFID(feature="none", reference=reference),
-            arms={name: _resample(truth.features) for name, truth in truths.items()},
-            samples="features",
-            batch_size=batch_size,
-            budget=budget,
-            burn_in=burn_in,
-            goal="identify",
-            seed=seed,
-        )
-        hits += right(str(selector.run(progress=False).best), truths)
-    return hits / repeats
-
-
-def uniform_need(
-    truths: Mapping[str, Truth],
-    reference: ReferenceStatistics,
-    share: float,
-    repeats: int,
-    sizes: Sequence[int],
-) -> int | None:
-    """Samples (over all arms) from which on uniform evaluation is right as often as ``share``; ``None`` if never.
+def smallest_that_stays(shares: Sequence[tuple[int, int]], wanted: int) -> int | None:
+    """Return the first size from which on all are right at least ``wanted`` times; ``None`` if there is none.
 
     Args:
-        truths: the arms.
-        reference: statistics of the real images.
-        share: how often the rival was right.
-        repeats: evaluations per size.
-        sizes: samples per arm to try, ascending.
+        shares: pairs of a size and how often it was right, by size.
+        wanted: how often.
+
+    Example:
+        >>> smallest_that_stays([(10, 3), (20, 9), (40, 8), (80, 9)], wanted=9)
+        80
     """
-    need = None
-    for each in sorted(sizes, reverse=True):
-        if uniform_share(truths, reference, each, repeats) < share:
-            break
-        need = each
-    return None if need is None else need * len(truths)
+    failed = [at for at, (_, hits) in enumerate(shares) if hits < wanted]
+    stays = shares[failed[-1] + 1 :] if failed else shares
+    return stays[0][0] if stays else None
 
 
-def _resample(rows: Tensor) -> Callable[[int, torch.Generator], Tensor]:
+def _sampler(rows: Tensor) -> Callable[[int, torch.Generator], Tensor]:
     def draw(num_samples: int, generator: torch.Generator) -> Tensor:
         return rows[torch.randint(len(rows), (num_samples,), generator=generator)]
 

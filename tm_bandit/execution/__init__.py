@@ -1,6 +1,7 @@
 """Who carries out pulls: from a pull to the rows of its samples."""
 
-from tm_bandit.execution.local import Sampler, carry_out, takes_generator
-from tm_bandit.execution.rng import preserved_rng, stable_seed
+from tm_bandit._guards import preserved_rng
+from tm_bandit.execution.draw import Sampler, carry_out, stable_seed, takes_generator
+from tm_bandit.execution.kit import Factory
 
-__all__ = ["Sampler", "carry_out", "preserved_rng", "stable_seed", "takes_generator"]
+__all__ = ["Factory", "Sampler", "carry_out", "preserved_rng", "stable_seed", "takes_generator"]

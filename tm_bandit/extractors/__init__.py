@@ -1,6 +1,7 @@
 """Feature networks: one small registry behind the ``feature=`` argument of the metrics."""
 
-from tm_bandit.extractors.base import (
+from tm_bandit.extractors.clip import Clip
+from tm_bandit.extractors.extractor import (
     FIDELITY_NETWORKS,
     INCEPTION_LAYERS,
     NO_EXTRACTOR,
@@ -9,5 +10,16 @@ from tm_bandit.extractors.base import (
     NetworkHandle,
 )
 from tm_bandit.extractors.registry import resolve
+from tm_bandit.extractors.scores import Score
 
-__all__ = ["FIDELITY_NETWORKS", "INCEPTION_LAYERS", "NO_EXTRACTOR", "Extractor", "Network", "NetworkHandle", "resolve"]
+__all__ = [
+    "FIDELITY_NETWORKS",
+    "INCEPTION_LAYERS",
+    "NO_EXTRACTOR",
+    "Clip",
+    "Extractor",
+    "Network",
+    "NetworkHandle",
+    "Score",
+    "resolve",
+]

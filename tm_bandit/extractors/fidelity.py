@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tm_bandit.extractors import weights
-from tm_bandit.extractors.base import FIDELITY_NETWORKS, Network, start_precision_at
+from tm_bandit.extractors.extractor import FIDELITY_NETWORKS, Network, start_precision_at
 
 _VGG16_URL = "https://download.pytorch.org/models/vgg16-397923af.pth"
 _DINOV2_REPOSITORY = "facebookresearch/dinov2"
@@ -55,8 +55,7 @@ class _Dinov2(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model.eval()
-        for parameter in model.parameters():  # TorchScript has no `requires_grad_` of its own
-            parameter.requires_grad_(False)
+        self.requires_grad_(False)
 
     def forward(self, images: Tensor) -> tuple[Tensor]:
         from torch_fidelity.interpolate_compat_tensorflow import interpolate_bilinear_2d_like_tensorflow1x
@@ -73,8 +72,8 @@ def fidelity_network(name: str, path: str | os.PathLike[str] | None) -> Fidelity
     Args:
         name: name in torch-fidelity's registry.
         path: file of weights; ``None`` for the published ones, which are downloaded unless torch's cache has them.
-            VGG16 takes torchvision's file, CLIP the TorchScript file of OpenAI, DINOv2 a backbone saved as TorchScript
-            or the folder of a clone of its repository.
+            VGG16 takes torchvision's file and CLIP the TorchScript file of OpenAI, of which only the tensors are read.
+            DINOv2 takes the folder of a clone of its repository, whose code is run.
 
     Raises:
         WeightsError: if the weights cannot be found, fetched or used.
@@ -101,7 +100,7 @@ def _origin(name: str) -> tuple[str, str]:
 
         return f"{name}-{MODEL_METADATA[name]['hash']}.pt", str(MODEL_URLS[name])
     model = _dinov2_model(name)
-    return f"{model}_pretrain.pth (or the backbone as TorchScript)", f"{_DINOV2_URL}/{model}/{model}_pretrain.pth"
+    return f"{model}_pretrain.pth", f"{_DINOV2_URL}/{model}/{model}_pretrain.pth"
 
 
 def _dinov2_model(name: str) -> str:
@@ -118,10 +117,30 @@ def _build(name: str, path: Path | None) -> nn.Module:
         if name == "vgg16":
             return _vgg16(path)
         if name.startswith("clip-"):
-            from torch_fidelity.feature_extractor_clip import FeatureExtractorCLIP
-
-            return _module(FeatureExtractorCLIP(name, ["clip"], path and str(path), verbose=False))
+            return _clip(name, path)
         return _dinov2(name, path)
+
+
+def _clip(name: str, path: Path | None) -> nn.Module:
+    from torch_fidelity.feature_extractor_base import FeatureExtractorBase
+    from torch_fidelity.feature_extractor_clip import FeatureExtractorCLIP, build_model
+
+    cached = weights.hub_folder() / _origin(name)[0]
+    found = cached if path is None and cached.is_file() else path
+    if found is None:  # torch-fidelity checks the hash of what it downloads
+        return _module(FeatureExtractorCLIP(name, ["clip"], verbose=False))
+
+    class FromTensors(FeatureExtractorCLIP):  # type: ignore[misc]
+        """torch-fidelity runs the code of a file to get at its tensors. Here it is given the tensors alone."""
+
+        def __init__(self, state: dict[str, Tensor]) -> None:
+            FeatureExtractorBase.__init__(self, name, ["clip"])
+            self.feature_extractor_internal_dtype = torch.float32
+            self.model = build_model(state, torch.float32)
+            self.resolution = self.model.visual.input_resolution
+            self.requires_grad_(False)
+
+    return _module(FromTensors(weights.load_tensors(found)))
 
 
 def _vgg16(path: Path | None) -> nn.Module:
@@ -129,7 +148,9 @@ def _vgg16(path: Path | None) -> nn.Module:
 
     if path is None:
         return _module(FeatureExtractorVGG16("vgg16", ["fc2_relu"], verbose=False))
-    # torch-fidelity unpickles whatever a file holds, so look first whether that is tensors and nothing else.
+    # torch-fidelity unpickles (or runs) whatever a file holds, so look first whether that is tensors and nothing else.
+    if weights.is_torchscript(path):
+        raise ValueError(f"{path} is a TorchScript archive")
     weights.load_tensors(path)
     return _module(FeatureExtractorVGG16("vgg16", ["fc2_relu"], str(path)))
 
@@ -141,11 +162,9 @@ def _dinov2(name: str, path: Path | None) -> nn.Module:
         return _module(FeatureExtractorDinoV2(name, ["dinov2"]))
     if path.is_dir():
         return _Dinov2(torch.hub.load(str(path), _dinov2_model(name), source="local"))  # type: ignore[no-untyped-call]
-    if weights.is_torchscript(path):
-        return _Dinov2(weights.load_torchscript(path))
     raise ValueError(
-        f"{path} holds weights without a network; save the backbone as TorchScript, or give the folder of a clone of "
-        f"https://github.com/{_DINOV2_REPOSITORY}"
+        f"{path} is no folder of a clone of https://github.com/{_DINOV2_REPOSITORY}, and weights without a network are "
+        "not enough; a TorchScript file would run code of its own: if you trust it, pass feature=torch.jit.load(path)"
     )
 
 

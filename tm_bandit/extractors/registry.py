@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import nn
 
-from tm_bandit.errors import InputError
-from tm_bandit.extractors.base import FIDELITY_NETWORKS, INCEPTION_LAYERS, NO_EXTRACTOR, Extractor, Network
+from tm_bandit._arguments import check_path
+from tm_bandit.errors import InputError, InputTypeError
+from tm_bandit.extractors.extractor import FIDELITY_NETWORKS, INCEPTION_LAYERS, NO_EXTRACTOR, Extractor, Network
 
 
 def resolve(
@@ -25,7 +26,8 @@ def resolve(
         feature: a layer of the FID Inception network (64, 192, 768, 2048, ``"logits_unbiased"``, ``"logits"``); the
             name of another torch-fidelity network (``"clip-vit-l-14"``, ``"dinov2-vit-l-14"``, ``"vgg16"``, ...); any
             module or callable that turns a batch into ``(N, d)`` features; ``"none"`` (or ``None``) for features that
-            are computed elsewhere; or an :class:`Extractor`, which is returned as it is.
+            are computed elsewhere; a :class:`Network` (such as :class:`Clip`); or an :class:`Extractor`, which is
+            returned as it is.
         weights_path: file with the weights of a named network, for machines without internet.
         normalize: whether images are floats in [0, 1] rather than uint8.
         antialias: whether Inception's resize smooths before it samples, as torchmetrics does by default. The original
@@ -43,7 +45,11 @@ def resolve(
         raise InputError(f"Expected `normalize` and `antialias` to be bools, but got {normalize!r} and {antialias!r}.")
     if isinstance(feature, Extractor):
         return feature
-    if feature is None or feature == NO_EXTRACTOR:
+    if isinstance(feature, Network):
+        size = getattr(feature, "num_features", None)
+        return Extractor(feature, feature.label, num_features=size, normalize=normalize)
+    weights_path = None if weights_path is None else check_path("feature_extractor_weights_path", weights_path)
+    if feature is None or (isinstance(feature, str) and feature == NO_EXTRACTOR):
         return Extractor(None, NO_EXTRACTOR)
     if isinstance(feature, nn.Module):
         name = f"module:{type(feature).__name__}"
@@ -53,14 +59,14 @@ def resolve(
     if callable(feature):
         name = f"callable:{getattr(feature, '__qualname__', type(feature).__name__)}"
         return Extractor(Network(feature, name), name, normalize=normalize)
-    raise InputError(f"Expected `feature` to be {_choices()}, but got {feature!r}.")
+    raise InputTypeError(f"Expected `feature` to be {_choices()}, but got {feature!r}.")
 
 
 def _named(key: str, weights_path: str | os.PathLike[str] | None, *, normalize: bool, antialias: bool) -> Extractor:
     """Build one of the networks that go by a name."""
     # Imported here: torch-fidelity drags torchvision along, which nobody needs who brings features or a module.
     if key in INCEPTION_LAYERS:
-        from tm_bandit.extractors.inception import inception_network
+        from tm_bandit.extractors.inception_network import inception_network
 
         network = inception_network(weights_path, antialias=antialias, layer=key)
         name = f"inception-v3-compat/{key}" + ("+antialias" if antialias else "")

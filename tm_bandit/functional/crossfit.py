@@ -38,7 +38,7 @@ FOLDS = 10
 MIN_ROWS = FOLDS
 #: A witness is fitted anew when the number of rows has grown by this factor: all refits together cost eight last ones.
 REFIT_GROWTH = 1.15
-#: From this many rows on a witness changes little, and a refit is dearer: the growth that it waits for.
+#: From this many rows on a witness changes little, and a refit costs more: the growth that it waits for.
 LATE_ROWS, LATE_GROWTH = 200, 1.3
 #: From here on half as many folds: a refit costs half. The count itself is a choice by hand, as are the two above.
 MERGE_FOLDS_AT = 250

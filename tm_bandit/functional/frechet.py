@@ -7,8 +7,6 @@ All routes use symmetric eigenvalue problems only. The nonzero eigenvalues of :m
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import scipy.linalg
 import torch
@@ -52,60 +50,14 @@ def frechet_distance(mu1: Tensor, sigma1: Tensor, mu2: Tensor, sigma2: Tensor) -
     """
     dim = mu1.shape[-1]
     if mu1.shape != (dim,) or mu2.shape != (dim,) or sigma1.shape != (dim, dim) or sigma2.shape != (dim, dim):
-        raise InputError(
-            "Expected two means of shape (d,) and two covariances of shape (d, d), but got "
-            f"{tuple(mu1.shape)}, {tuple(sigma1.shape)}, {tuple(mu2.shape)}, {tuple(sigma2.shape)}."
-        )
+        shapes = ", ".join(str(tuple(value.shape)) for value in (mu1, sigma1, mu2, sigma2))
+        raise InputError(f"Expected two means of shape (d,) and two covariances of shape (d, d), but got {shapes}.")
     mu1, sigma1, mu2, sigma2 = (value.to(torch.float64) for value in (mu1, sigma1, mu2, sigma2))
     values, vectors = torch.linalg.eigh(symmetrised(sigma2))
     # Largest first, as the metrics have it: small eigenvalues of the product are exact then.
     root = (vectors * clean_eigenvalues(values).sqrt()).flip(1)
     cross = sqrt_trace(root.T @ symmetrised(sigma1) @ root)
     return assemble((mu1 - mu2).square().sum(), sigma1.trace(), sigma2.trace(), cross)
-
-
-def frechet_distance_low_rank(rows: Tensor, mu: Tensor, sigma: Tensor, unbiased: bool = True) -> Tensor:
-    r"""Compute the Frechet distance between rows and a Gaussian with :math:`n \times n` algebra only.
-
-    .. math::
-        \mathrm{Tr}\bigl[(\hat\Sigma \Sigma)^{1/2}\bigr]
-            = \sum_i \lambda_i^{1/2}\bigl(X \Sigma X^\top / c\bigr), \qquad c = n - 1 \text{ or } n
-
-    where :math:`X` are the centred rows. The same value as :func:`frechet_distance` of the rows' moments, but it costs
-    :math:`O(n d^2 + n^3)` and nothing :math:`d \times d` is decomposed.
-
-    The square root halves the digits of a Gram matrix: singular values below about 1e-8 of the largest are lost. That
-    shows only when the two spectra together span more than about fifteen digits and ``n`` is close to ``d``, and is
-    then of the order of 1e-8 to 1e-6 of the larger trace.
-
-    Args:
-        rows: shape ``(n, d)`` with ``n >= 2``.
-        mu: mean of the Gaussian, shape ``(d,)``.
-        sigma: covariance of the Gaussian, shape ``(d, d)``.
-        unbiased: whether the rows' covariance is divided by ``n - 1`` or by ``n``.
-
-    Raises:
-        InputError: if there are fewer than two rows or the shapes do not fit together.
-
-    Example:
-        >>> import torch
-        >>> from tm_bandit.functional import frechet_distance_low_rank
-        >>> rows = torch.tensor([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0]])
-        >>> frechet_distance_low_rank(rows, torch.zeros(3), torch.eye(3), unbiased=False)
-        tensor(2., dtype=torch.float64)
-    """
-    if rows.ndim != 2 or rows.shape[0] < 2 or mu.shape != rows.shape[1:] or sigma.shape != (*mu.shape, *mu.shape):
-        raise InputError(
-            "Expected rows of shape (n, d) with n >= 2, a mean (d,) and a covariance (d, d), but got "
-            f"{tuple(rows.shape)}, {tuple(mu.shape)}, {tuple(sigma.shape)}."
-        )
-    mu, sigma = mu.to(torch.float64), sigma.to(torch.float64)
-    shifted = rows.to(torch.float64) - mu
-    mean = shifted.mean(dim=0)
-    centred = shifted - mean
-    divisor = rows.shape[0] - int(unbiased)
-    cross = sqrt_trace(centred @ sigma @ centred.T, zero_directions=1) / math.sqrt(divisor)
-    return assemble(mean.square().sum(), centred.square().sum() / divisor, sigma.trace(), cross)
 
 
 def assemble(mean_gap_squared: Tensor, trace1: Tensor, trace2: Tensor, cross: Tensor) -> Tensor:

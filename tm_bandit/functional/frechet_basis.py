@@ -1,4 +1,4 @@
-"""The reference in its own eigenbasis, and witnesses of the Frechet distance in plain coordinates."""
+"""The reference in its own eigenbasis, in which witnesses are fitted."""
 
 from __future__ import annotations
 
@@ -7,19 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tm_bandit.errors import InputError
 from tm_bandit.functional.moments import Moments
-from tm_bandit.functional.witness_fd import (
-    Axes,
-    FrechetSums,
-    FrechetWitness,
-    block_size,
-    damp_witness,
-    fit_frechet_map,
-    make_axes,
-    score_rows,
-    sum_rows,
-)
+from tm_bandit.functional.witness_fd import Axes, FrechetSums, make_axes
 
 #: Up to this dimension rows are rotated and scored in float64; beyond it float32 halves memory and time.
 _DOUBLE_UP_TO = 256
@@ -98,45 +87,3 @@ def _product(rows: Tensor, projection: Tensor) -> Tensor:
         return rows @ projection
     strips = projection.view(dim, dim // _STRIP, _STRIP).transpose(0, 1)
     return torch.bmm(rows.expand(len(strips), count, dim), strips).transpose(0, 1).reshape(count, dim)
-
-
-def fit_frechet_witness(rows: Tensor, basis: FrechetBasis, damping: float = 1.0) -> FrechetWitness:
-    """Fit one witness on rows; it may then score any rows but these.
-
-    Args:
-        rows: feature rows, ``(n, d)`` with at least two rows.
-        basis: the reference.
-        damping: how much of the fitted witness is kept, in (0, 1]; see :func:`~tm_bandit.functional.damp_witness`.
-
-    Raises:
-        InputError: if there are fewer than two rows, or they have another dimension than the reference.
-
-    Example:
-        >>> generator = torch.Generator().manual_seed(0)
-        >>> basis = FrechetBasis.from_eigen(torch.zeros(3), torch.ones(3), torch.eye(3))
-        >>> rows = 2 * torch.randn(400, 3, generator=generator)  # the true distance is 3
-        >>> witness = fit_frechet_witness(rows[:200], basis)
-        >>> 2.5 < float(score_frechet_witness(witness, rows[200:], basis).mean()) < 3.5
-        True
-    """
-    dim = basis.center.numel()
-    if rows.ndim != 2 or rows.shape[0] < 2 or rows.shape[1] != dim:
-        raise InputError(f"Expected at least two rows of shape (n, {dim}), but got {tuple(rows.shape)}.")
-    single = sum_rows(basis.rotate(rows), basis.axes, block_size(rows.shape[0], dim))
-    fit = fit_frechet_map(FrechetSums(*(part[None] for part in single)), basis.axes)
-    witness = damp_witness(fit, basis.axes, torch.full_like(fit.predicted, damping))
-    return FrechetWitness(*(part[0] for part in witness))
-
-
-def score_frechet_witness(witness: FrechetWitness, rows: Tensor, basis: FrechetBasis) -> Tensor:
-    r"""Score rows with a witness; the expectation of a score is at most the Frechet distance.
-
-    Args:
-        witness: what :func:`fit_frechet_witness` returned for other rows.
-        rows: feature rows, ``(n, d)``.
-        basis: the reference.
-
-    Returns:
-        Scores :math:`\psi` in float64, ``(n,)``.
-    """
-    return score_rows(witness, basis.rotate(rows)) * basis.scale**2

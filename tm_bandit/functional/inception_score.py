@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tm_bandit._device import as_float64
+from tm_bandit._device import as_float64, check_dense
 from tm_bandit.errors import InputError, NotReadyError
 
 #: How far the sum of a row may be from one, before it is taken for a mistake rather than for rounding.
@@ -71,32 +71,25 @@ def check_probabilities(probs: Tensor) -> Tensor:
         >>> check_probabilities(torch.tensor([[0.25, 0.75]]))
         tensor([[0.2500, 0.7500]], dtype=torch.float64)
     """
+    check_dense(probs)
     if not isinstance(probs, Tensor) or probs.ndim != 2 or probs.shape[1] == 0:
         got = f"shape {tuple(probs.shape)}" if isinstance(probs, Tensor) else f"a {type(probs).__name__}"
         raise InputError(f"Expected class probabilities of shape (N, d), but got {got}; pass one row per sample.")
     if not probs.is_floating_point():
-        raise InputError(
-            f"Expected floating point class probabilities, but got {probs.dtype}; apply softmax to logits."
-        )
+        raise InputError(f"Expected floating class probabilities, but got {probs.dtype}; apply softmax to logits.")
     rows = as_float64(probs)
     bad = int((~torch.isfinite(rows)).any(dim=1).sum())
     if bad:
         raise InputError(
-            f"Expected finite class probabilities, but got NaN or infinity in {bad} of {len(rows)} rows; look at the "
-            "samples and at the network's dtype (half precision overflows)."
+            f"Expected finite class probabilities, but got NaN or infinity in {bad} of {len(rows)} rows; fix it."
         )
     if rows.numel() and float(rows.min()) < 0.0:
-        raise InputError(
-            f"Expected non-negative class probabilities, but got {float(rows.min()):.6g}; apply softmax to logits."
-        )
+        raise InputError(f"Expected class probabilities >= 0, but got {rows.min():.6g}; apply softmax to logits.")
     totals = rows.sum(dim=1, keepdim=True)
     tolerance = _SUM_TOLERANCE.get(probs.dtype, _DEFAULT_SUM_TOLERANCE)
     worst = float((totals - 1.0).abs().max()) if rows.numel() else 0.0
     if worst > tolerance:
-        raise InputError(
-            f"Expected class probabilities that sum to one, but got a row that is off by {worst:.3g}; apply softmax to "
-            "logits, or divide by the sum."
-        )
+        raise InputError(f"Expected rows that sum to one, but got one that is off by {worst:.3g}; apply softmax.")
     return rows / totals
 
 

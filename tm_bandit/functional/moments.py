@@ -78,7 +78,7 @@ def merge_moments(first: Moments, *others: Moments) -> Moments:
     for other in others:
         if merged.mean.shape != other.mean.shape:
             raise InputError(
-                f"Expected moments of one dimension, but got {tuple(merged.mean.shape)} and {tuple(other.mean.shape)}."
+                f"Expected moments of one dimension, but got {len(merged.mean)} and {len(other.mean)}; use one."
             )
         count = merged.count + other.count
         if merged.count == 0 or other.count == 0:

@@ -15,9 +15,10 @@ the cheapest one. With the reference's part in closed form this is the *witness 
     \psi(x) = \|x\|^2 - x'Tx - 2a'x + \mathrm{Tr} S_r + \|m_r\|^2
               - \mathrm{Tr}(S_r T^{-1}) - (m_r - a)'T^{-1}(m_r - a), \qquad E_g[\psi] \le \mathrm{FD}_g.
 
-Only the first two moments of :math:`g` enter :math:`E_g[\psi]`, hence no Gaussian assumption. The best witness (the
-optimal transport map) makes it an equality; a poor one makes it loose, never wrong, as long as it was fitted on samples
-other than those it scores.
+Only the first two moments of :math:`g` enter :math:`E_g[\psi]`, hence no Gaussian assumption. (The *width* around the
+mean of scores needs two moments of :math:`\psi`, which are four of :math:`g`.) The best witness (the optimal transport
+map) makes it an equality; a poor one makes it loose, never wrong, as long as it was fitted on samples other than those
+it scores.
 
 All functions work in the coordinates ``y = (x - m_r) V / scale`` of the eigenbasis ``V`` of the reference covariance,
 with eigenvalues in descending order, and are vectorised over leading dimensions: one fold, all folds, or all folds of
@@ -32,8 +33,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-#: Most leading axes with a full (rotating) witness: 512 adds at most 3 % at 500 rows, for 8 times the cost.
-MAX_BLOCK = 256
+#: Leading axes with a full (rotating) witness: up to 256, where 512 would add at most 3 % at 500 rows for 8 times the
+#: cost; then one for every four rows, up to what a rare late refit can afford (2048 take 14 s and a gigabyte).
+EARLY_BLOCK, ROWS_PER_AXIS, MAX_BLOCK = 256, 4, 1024
 #: Least share of the mean eigenvalue that the fit gives to an axis of the reference: dead features have no logarithm.
 _EIGENVALUE_FLOOR = 1e-6
 #: Least share of the reference's variance in a fit: the map is its inverse root, so it stretches no axis beyond 100.
@@ -150,10 +152,10 @@ def block_size(count: int, dim: int) -> int:
         dim: number of features.
 
     Example:
-        >>> [block_size(n, 1000) for n in (1, 20, 300)], block_size(300, 10)
-        ([1, 16, 256], 10)
+        >>> [block_size(n, 2048) for n in (1, 20, 300, 1500, 2048, 9000)], block_size(300, 10)
+        ([1, 16, 256, 256, 512, 1024], 10)
     """
-    most = min(count, MAX_BLOCK)
+    most = min(count, max(EARLY_BLOCK, min(count // ROWS_PER_AXIS, MAX_BLOCK)))
     return dim if dim <= most else 2 ** int(math.log2(max(most, 1)))
 
 
@@ -308,6 +310,18 @@ def score_rows(witness: FrechetWitness, rows: Tensor) -> Tensor:
     quadratic = ((head @ block) * head).sum(-1)
     rest = (rows.square() @ curvature[..., None] + rows @ linear[..., None]).squeeze(-1)
     return quadratic.double() + rest.double() + witness.constant[..., None]
+
+
+def mean_score(witness: FrechetWitness, sums: FrechetSums) -> Tensor:
+    """Mean score of rows of which only sums are known.
+
+    Args:
+        witness: one score per leading index ``(...)``.
+        sums: sums over the rows, with the same block, of no leading index or the same.
+    """
+    quadratic = (witness.block * sums.block).sum((-1, -2))
+    rest = (witness.curvature * sums.second + witness.linear * sums.first).sum(-1)
+    return (quadratic + rest) / sums.num + witness.constant
 
 
 def gaussian_score_std(witness: FrechetWitness, sums: FrechetSums) -> Tensor:

@@ -28,7 +28,7 @@ class Setting(Generic[T]):
         checked = self.check(self.name, value)
         values = vars(metric)
         if self.name in values and values[self.name] != checked:
-            metric._before_change(self.name)
+            metric._before_change(self.name, checked)
         values[self.name] = checked
         values["_computed"] = None
 

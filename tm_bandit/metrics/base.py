@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import torch
-from torch import Tensor, nn
-from torchmetrics import Metric
-from torchmetrics.utilities.exceptions import TorchMetricsUserError
+from torch import Tensor
 
 from tm_bandit._arguments import check_count, check_level
-from tm_bandit.comparison import Comparison, compare_independent
+from tm_bandit._device import check_device
+from tm_bandit.comparison import Pair
 from tm_bandit.errors import InputError
+from tm_bandit.functional.confidence import ScoreMoments, deviation
 from tm_bandit.metrics._attributes import Setting, optional
-from tm_bandit.metrics.row_log import RowLog
+from tm_bandit.metrics.row_log import LoggedMetric
 from tm_bandit.metrics.traits import Traits
 
 
@@ -29,10 +27,18 @@ class Interval(NamedTuple):
 
 
 class Debiased(NamedTuple):
-    """A near-unbiased estimate and its standard error."""
+    """A near-unbiased estimate and its standard error.
+
+    Example:
+        >>> Debiased(torch.tensor(7.8234), torch.tensor(0.125))
+        7.823 +- 0.12
+    """
 
     value: Tensor
     stderr: Tensor
+
+    def __repr__(self) -> str:
+        return f"{float(self.value):.4g} +- {float(self.stderr):.2g}"
 
 
 #: The names that :meth:`OptimisticMetric.losses` of every metric understands: float fields of ``ArmStats``.
@@ -40,19 +46,8 @@ LOSS_FIELDS = ("witness", "stderr", "estimate", "optimistic", "pessimistic", "de
 
 #: All that the engine uses of a metric; most of it has a default in :class:`OptimisticMetric`.
 _QUESTIONS = ("traits", "delta", "device", "num_samples", "min_samples", "row_width", "loss_fields", "metric_state")
-_ACTIONS = (
-    "extract",
-    "check_rows",
-    "update_rows",
-    "losses",
-    "score_from_loss",
-    "compare",
-    "fork",
-    "reset",
-    "load_states",
-)
-
-_identities = itertools.count(1)
+_ROWS = ("extract", "check_rows", "add_rows", "note_update", "reset", "load_states")
+_ANSWERS = ("losses", "score_from_loss", "paired", "certificate", "fork")
 
 M = TypeVar("M", bound="OptimisticMetric")
 
@@ -69,31 +64,21 @@ def missing_parts(metric: object) -> list[str]:
     """
     # Not looked up on the instance itself, which would compute a property.
     own = getattr(metric, "__dict__", {})
-    return [name for name in _QUESTIONS + _ACTIONS if not hasattr(type(metric), name) and name not in own]
+    return [name for name in _QUESTIONS + _ROWS + _ANSWERS if not hasattr(type(metric), name) and name not in own]
 
 
-@contextmanager
-def exact_arithmetic() -> Iterator[None]:
-    """Make plain tensors, without gradients, whatever mode the caller is in.
-
-    Validation loops run in inference mode, and a tensor made there can never be changed in place outside of it.
-    """
-    with torch.inference_mode(False), torch.no_grad():
-        yield
-
-
-class OptimisticMetric(Metric, ABC):
+class OptimisticMetric(LoggedMetric, ABC):
     """A streaming score of a generator with an optimistic bound.
 
     A subclass says what it is (:attr:`traits`), turns samples into rows (:meth:`extract`), takes them in
-    (:meth:`update_rows`) and answers in losses, of which smaller is better (:meth:`losses`). Everything else has a
+    (:meth:`add_rows`) and answers in losses, of which smaller is better (:meth:`losses`). Everything else has a
     default here: values in the score's own unit, synced like ``compute``; ``forward`` on one batch; states that keep
-    their precision; copies for arms (:meth:`fork`) and their comparison (:meth:`compare`).
+    their precision; copies for arms (:meth:`fork`) and their comparison (:meth:`paired`).
 
     The engine uses ``traits``, ``delta``, ``device``, ``num_samples``, ``min_samples``, ``row_width``,
-    ``loss_fields``, ``extract``, ``check_rows``, ``update_rows``, ``losses``, ``score_from_loss``, ``compare``,
-    ``fork``, ``reset``, ``metric_state`` and ``load_states``, and nothing else. ``compute``, ``estimate``, ``bounds``,
-    ``debiased`` and ``burn_in_met`` are for people.
+    ``loss_fields``, ``extract``, ``check_rows``, ``add_rows``, ``note_update``, ``losses``, ``score_from_loss``,
+    ``paired``, ``certificate``, ``fork``, ``reset``, ``metric_state`` and ``load_states``, and nothing else.
+    ``update_rows``, ``compute``, ``estimate``, ``bounds``, ``debiased`` and ``burn_in_met`` are for people.
 
     Args:
         delta: failure probability of the bound.
@@ -107,24 +92,19 @@ class OptimisticMetric(Metric, ABC):
     #: All names that :meth:`losses` of this metric understands; fields of ``ArmStats``.
     loss_fields: tuple[str, ...] = LOSS_FIELDS
 
+    #: Whether ``extract`` needs the samples' conditions (prompts, labels) as a second argument.
+    needs_conditions: bool = False
+
     #: States that describe generated samples; :meth:`forward` sets them aside to look at one batch alone.
     generated_states: tuple[str, ...] = ()
 
-    identity: Tensor
     delta = Setting(check_level)
     horizon = Setting(optional(lambda name, value: check_count(name, value, 1)))
 
     def __init__(self, delta: float = 0.05, horizon: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._output_dtype = torch.float64
-        # Opened when it is needed; holds all that was derived from the states: never saved, never synced.
-        self._row_log: RowLog | None = None
         self.delta = delta
         self.horizon = horizon
-        # MetricCollection merges metrics whose states look equal after the first update, though their later states may
-        # differ (other bound, other rows kept). Bytes, so that they differ in every dtype and by more than `allclose`.
-        number = next(_identities)
-        self.add_state("identity", torch.tensor([(number >> (8 * i)) % 256 for i in range(4)]), dist_reduce_fx="max")
 
     # ---- what a metric must say ----
 
@@ -142,11 +122,8 @@ class OptimisticMetric(Metric, ABC):
         """Return ``rows`` if they can be used, else raise ``InputError``; touches no state."""
 
     @abstractmethod
-    def update_rows(self, rows: Tensor) -> None:
-        """Check and add rows of generated samples (what :meth:`extract` returned): the same as one ``update``.
-
-        It ends with :meth:`note_update`.
-        """
+    def add_rows(self, rows: Tensor) -> None:
+        """Put rows of generated samples, as :meth:`check_rows` returned them, into the states; check nothing again."""
 
     @property
     @abstractmethod
@@ -164,11 +141,6 @@ class OptimisticMetric(Metric, ABC):
     def min_samples(self) -> int:
         """The fewest samples with which the bound says anything at all (what ``burn_in="auto"`` draws)."""
         return 2
-
-    @property
-    def row_width(self) -> int | None:
-        """Length of a row, or ``None`` while it is not known; a saved run goes on with rows of this length only."""
-        return None
 
     def score_from_loss(self, loss: float) -> float:
         """Translate a loss (or one end of an interval of losses) back into the metric's own unit: negate it, or not."""
@@ -190,43 +162,60 @@ class OptimisticMetric(Metric, ABC):
         copy._share(self)
         if delta is not None:
             copy.delta = delta
-        return copy if device is None else copy.to(device)
+        return copy if device is None else copy.to(check_device(device))
 
     def _share(self, template: Any) -> None:
         """Use what is heavy together with the metric that this one was copied from."""
 
-    def compare(self, other: OptimisticMetric) -> Comparison:
-        """Return how much larger this metric's debiased loss is than another's; noise is taken as independent.
+    def row_scores(self, count: int) -> Tensor | None:
+        """Return one loss per sample of the first ``count``, whose mean estimates the loss; ``None`` if there are none.
+
+        Over samples that two arms drew from the same noise, the mean difference of these losses estimates the
+        difference of the arms' losses, with the standard error of a plain mean.
 
         Args:
-            other: a metric of the same kind over other samples.
+            count: how many samples; those beyond are as if they were not there.
         """
-        least = min(self.num_samples, other.num_samples)
-        return compare_independent(self._debiased_loss(), other._debiased_loss(), least, self._level)
+        return None
 
-    def load_states(self, states: Mapping[str, Tensor | list[Tensor]], updates: int = 1) -> None:
-        """Take the samples back that ``metric_state`` of a metric of this kind held.
+    def paired(self: M, other: M, count: int) -> Pair | None:
+        """Return how this metric's loss compares with another's on ``count`` common draws, or ``None``.
 
         Args:
-            states: tensors by name, on any device.
-            updates: number of updates that made them.
-
-        Raises:
-            InputError: if one is missing; nothing has changed then.
+            other: a metric of the same kind with at least so many samples, drawn from the same noise.
+            count: how many samples.
         """
-        lost = sorted(set(self._defaults) - {"identity"} - set(states))
-        if lost:
-            raise InputError(f"Expected the states of a {type(self).__name__}, but got none for {', '.join(lost)}.")
-        for name, default in self._defaults.items():
-            if name != "identity":
-                moved = [part.to(self.device) for part in as_list(states[name])]
-                setattr(self, name, moved if isinstance(default, list) else moved[0])
-        self._computed, self._update_count = None, updates
+        mine, theirs = self.row_scores(count), other.row_scores(count)
+        return None if mine is None or theirs is None else Pair.of(torch.stack([mine, theirs]))
+
+    def certificate(self: M, other: M, count: int) -> float | None:
+        """Return a lower bound of this metric's loss minus the other's from ``count`` common draws, or ``None``.
+
+        It fails with the other's probability ``delta``, at all counts together.
+
+        Args:
+            other: a metric of the same kind over other samples, drawn from the same noise.
+            count: how many samples.
+        """
+        mine, theirs = self.row_scores(count), other.row_scores(count)
+        if mine is None or theirs is None or self.traits.centre != "unbiased":
+            return None
+        moments = ScoreMoments.of(mine - theirs)
+        return moments.mean - deviation(moments, other._level, upper=False)
 
     # ---- what people get for it ----
 
+    def update(self, inputs: Any) -> None:
+        """Add a batch of generated samples, whatever :meth:`extract` takes."""
+        self.add_rows(self.check_rows(self.extract(inputs)))
+
+    def update_rows(self, rows: Tensor) -> None:
+        """Check and add rows of generated samples (what :meth:`extract` returned): the same as one ``update``."""
+        self.add_rows(self.check_rows(rows))
+        self.note_update()
+
     def compute(self) -> Tensor:
-        """Return the optimistic score: with probability ``1 - delta`` the truth is not better."""
+        """Return the optimistic score, by which a bandit chooses: the truth is hardly better."""
         return self._score("optimistic")
 
     def estimate(self) -> Tensor:
@@ -234,7 +223,7 @@ class OptimisticMetric(Metric, ABC):
         return self._score("estimate")
 
     def bounds(self) -> Interval:
-        """Return the two-sided interval that belongs to the bound; a side about which nothing is known is infinite."""
+        """Return the two-sided interval that the bound promises; a side about which nothing is known is infinite."""
         with self._synced():
             ends = [self._output(self.score_from_loss(loss)) for loss in self._ends()]
         return Interval(*(reversed(ends) if self.higher_is_better else ends))
@@ -248,6 +237,14 @@ class OptimisticMetric(Metric, ABC):
     def burn_in_met(self) -> bool:
         """Whether there are enough samples (on this rank) for the bound's guarantee to hold."""
         return self.num_samples >= self.min_samples
+
+    def _check_fields(self, fields: Iterable[str]) -> list[str]:
+        """Return the asked-for fields, or raise ``InputError`` if :meth:`losses` does not know one."""
+        wanted = list(fields) if isinstance(fields, Iterable) else [fields]
+        unknown = [field for field in wanted if not isinstance(field, str) or field not in self.loss_fields]
+        if unknown:
+            raise InputError(f"Expected fields out of {self.loss_fields}, but got {unknown}.")
+        return wanted
 
     def _score(self, field: str) -> Tensor:
         return self._output(self.score_from_loss(self.losses((field,))[field]))
@@ -285,13 +282,15 @@ class OptimisticMetric(Metric, ABC):
             for name in self.generated_states:
                 default = self._defaults[name]
                 setattr(self, name, default.clone() if isinstance(default, Tensor) else [])
-            self.update_rows(rows)
+            self.add_rows(rows)
+            self.note_update()
             self._to_sync = self.dist_sync_on_step
             value: Any = self.compute()
         finally:
             vars(self).update(kept, _row_log=log)
             self._update_count, self._to_sync, self._computed = count, self.sync_on_compute, None
-        self.update_rows(rows)
+        self.add_rows(rows)
+        self.note_update()
         self._forward_cache = value
         return value
 
@@ -307,139 +306,10 @@ class OptimisticMetric(Metric, ABC):
         """
         return self._plot(val, ax)
 
-    def set_dtype(self, dst_type: str | torch.dtype) -> Metric:
-        """Choose the dtype of returned values; statistics stay in float64 whatever is chosen.
-
-        Args:
-            dst_type: a floating dtype, or its name such as ``"float32"`` or ``"torch.float32"``.
-        """
-        name = str(dst_type).removeprefix("torch.")
-        dtype = getattr(torch, name, None)
-        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-            raise ValueError(f"Expected a floating dtype, but got {dst_type!r}.")
-        self._output_dtype = dtype
-        self._computed = None
-        return self
-
-    def reset(self) -> None:
-        """Forget all samples."""
-        super().reset()
-        self._row_log = None
-
-    def sync(self, *args: Any, **kwargs: Any) -> None:
-        """Exchange states with the other ranks; if that fails, the local states are as they were.
-
-        Args:
-            args: as in torchmetrics.
-            kwargs: as in torchmetrics.
-        """
-        try:
-            super().sync(*args, **kwargs)
-        except BaseException:
-            if self._cache is not None and not self._is_synced:
-                for name, state in self._cache.items():
-                    setattr(self, name, state)
-                self._cache = None
-            raise
-
-    @contextmanager
-    def sync_context(self, *args: Any, **kwargs: Any) -> Iterator[None]:
-        """Sync, and give the local states back even if the computation in between raises.
-
-        Args:
-            args: as in torchmetrics.
-            kwargs: as in torchmetrics.
-        """
-        should_unsync = kwargs.pop("should_unsync", True)
-        self.sync(*args, **kwargs)
-        try:
-            with exact_arithmetic():
-                yield
-        finally:
-            self.unsync(should_unsync=self._is_synced and should_unsync)
-
-    def _synced(self) -> AbstractContextManager[None]:
-        """Sync as ``compute`` does, for the other methods that return values of all ranks' samples."""
-        if not self._to_sync or self._is_synced:
-            return exact_arithmetic()
-        return self.sync_context(dist_sync_fn=self.dist_sync_fn, should_unsync=self._should_unsync)
-
-    @property
-    def row_log(self) -> RowLog:
-        """The samples so far: where everything that is derived from them is remembered."""
-        if self._row_log is None:
-            self._row_log = self._open_log()
-        return self._row_log
-
-    def _open_log(self) -> RowLog:
-        """Return a log of what the states hold."""
-        return RowLog()
-
-    def _before_change(self, setting: str) -> None:
+    def _before_change(self, setting: str, value: Any) -> None:
         """Refuse to change a setting if values with the new one can no longer be had."""
 
     @property
     def _level(self) -> float:
         """The failure probability of one look."""
         return self.delta / (self.horizon or 1)
-
-    def _refuse_if_synced(self) -> None:
-        """Raise if what is added now would be lost with the next ``unsync``."""
-        if self._is_synced:
-            raise TorchMetricsUserError("Expected an unsynced metric to add samples to; call `unsync` first.")
-
-    def _output(self, value: Tensor | float) -> Tensor:
-        """Return a value as the scalar tensor that callers get."""
-        return torch.as_tensor(value, dtype=torch.float64).to(self._output_dtype).to(self.device)
-
-    def note_update(self) -> None:
-        """Do for rows what torchmetrics' wrapper does for ``update``: count it, and forget the last value."""
-        self._computed = None
-        self._update_count += 1
-        if self.compute_on_cpu:
-            self._move_list_states_to_cpu()
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> nn.Module:
-        """Move states between devices only: a cast to half precision (a whole module's ``.to``) would ruin them."""
-        device = fn(torch.zeros(1, device=self.device)).device
-        return super()._apply(lambda tensor: tensor.to(device), exclude_state)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave what can be derived again out of pickles and clones."""
-        return {**super().__getstate__(), "_row_log": None}
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Take states back; a metric that got samples this way counts as updated, and keeps its own identity."""
-        state_dict.pop(prefix + "identity", None)
-        found = any(prefix + name in state_dict for name in self._defaults)
-        super()._load_from_state_dict(state_dict, prefix, *args)
-        for name, default in self._defaults.items():
-            if isinstance(default, list):
-                # A copy: the list belongs to whoever holds the state dict. In a synced metric it was one tensor.
-                setattr(self, name, as_list(getattr(self, name)))
-        if found:
-            self._note_merge()
-
-    def _reduce_states(self, incoming_state: Mapping[str, Any]) -> None:
-        """Merge the states of another metric (``merge_state``), which may go on with its own."""
-        copies = {
-            name: [tensor.clone() for tensor in state] if isinstance(state, list) else state
-            for name, state in incoming_state.items()
-        }
-        super()._reduce_states({**copies, "identity": self.identity})
-        self._note_merge()
-
-    def _note_merge(self) -> None:
-        """Count samples that came with states as updates, and forget values without them."""
-        self._computed = None
-        if self.num_samples > 0:
-            self._update_count = max(self._update_count, 1)
-
-
-def as_list(state: Tensor | Sequence[Tensor]) -> list[Tensor]:
-    """Return a list state as a new list, also if it comes from a synced metric and therefore is one tensor.
-
-    Args:
-        state: the state.
-    """
-    return [state] if isinstance(state, Tensor) else list(state)

@@ -17,15 +17,16 @@ from tm_bandit.extractors import Extractor, NetworkHandle
 from tm_bandit.functional.confidence import WIDTHS
 from tm_bandit.functional.crossfit import FITTINGS
 from tm_bandit.metrics._attributes import Setting
-from tm_bandit.metrics.base import OptimisticMetric, exact_arithmetic
+from tm_bandit.metrics.base import OptimisticMetric
+from tm_bandit.metrics.row_log import exact_arithmetic
 from tm_bandit.metrics.traits import Traits
 
 
 class FeatureMetric(OptimisticMetric):
     """A metric over the rows of a feature network, which copies share, which follows ``.to``, and which is not saved.
 
-    Subclasses say in ``bound_table`` which bounds they have, keep rows or sums in :meth:`_add`, and show them to the
-    bound in :meth:`_view`.
+    Subclasses say in ``bound_table`` which bounds they have, keep rows or sums in :meth:`add_rows`, and show them to
+    the bound in :meth:`_view`.
 
     Args:
         bound: a name out of ``bound_table``.
@@ -40,6 +41,8 @@ class FeatureMetric(OptimisticMetric):
     real_states: tuple[str, ...] = ()
     #: What :attr:`traits` says about the need of real samples.
     _needs_reference: ClassVar[Any] = "none"
+    #: What :attr:`traits` says about the loss called ``witness``.
+    _centre: ClassVar[Any] = "optimistic"
 
     #: The attribute through which torchmetrics' ``FeatureShare`` finds, and replaces, the network.
     feature_network: str = "inception"
@@ -57,7 +60,7 @@ class FeatureMetric(OptimisticMetric):
         self.reset_real_features = check_flag("reset_real_features", reset_real_features)
 
     def _hold(self, extractor: Extractor) -> None:
-        """Take a feature network; last in the constructor, because it may be dear to load."""
+        """Take a feature network; last in the constructor, because it may be slow to load."""
         self._extractor = extractor
         self.inception = None if extractor.network is None else NetworkHandle(extractor.network)
 
@@ -73,8 +76,8 @@ class FeatureMetric(OptimisticMetric):
         """
 
     @abstractmethod
-    def _add(self, rows: Tensor, real: bool) -> None:
-        """Put checked rows into the states."""
+    def add_rows(self, rows: Tensor, real: bool = False) -> None:
+        """Put rows, as :meth:`check_rows` returned them, into the states; check nothing again."""
 
     @property
     def bound(self) -> str:
@@ -85,10 +88,7 @@ class FeatureMetric(OptimisticMetric):
     def bound(self, name: str) -> None:
         wanted = self.bound_table[check_choice("bound", name, self.bound_table)]
         if wanted.keeps_rows != self._bound.keeps_rows and self.num_samples:
-            raise InputError(
-                f"Expected a bound that needs the same rows as {self.bound!r}, because there are samples already, but "
-                f"got {name!r}; call reset() first."
-            )
+            raise InputError(f"Expected the same rows as {self.bound!r} needs, but got {name!r}; call reset() first.")
         self._bound_name, self._computed = name, None
 
     @property
@@ -98,9 +98,16 @@ class FeatureMetric(OptimisticMetric):
     @property
     def traits(self) -> Traits:
         """What the engine must know of this metric, with the bound it has."""
-        bound, higher = self._bound, bool(self.higher_is_better)
+        bound = self._bound
         return Traits(
-            higher, "optimistic", bound.guarantee, self._needs_reference, self._bound_name, bound.standard_errors
+            bool(self.higher_is_better),
+            self._centre,
+            bound.guarantee,
+            self._needs_reference,
+            self._bound_name,
+            bound.standard_errors,
+            bound.certifies_from,
+            bound.interval,
         )
 
     @property
@@ -120,7 +127,7 @@ class FeatureMetric(OptimisticMetric):
             imgs: what the feature network takes: images, or whatever a module or callable understands.
             real: whether they are real samples.
         """
-        self._add(self.check_rows(self.extract(imgs), real), real)
+        self.add_rows(self.check_rows(self.extract(imgs), real), real)
 
     def update_rows(self, rows: Tensor, real: bool = False) -> None:
         """Check and add rows (what :meth:`extract` returned): the same as one ``update``.
@@ -129,7 +136,7 @@ class FeatureMetric(OptimisticMetric):
             rows: the rows.
             real: whether they belong to real samples.
         """
-        self._add(self.check_rows(rows, real), real)
+        self.add_rows(self.check_rows(rows, real), real)
         self.note_update()
 
     def forward(self, imgs: Any, real: bool = False) -> Any:
@@ -144,9 +151,7 @@ class FeatureMetric(OptimisticMetric):
             NotReadyError: if the batch is too small for a score; nothing is added then, use ``update`` for it.
         """
         if real:
-            raise InputError(
-                "Expected generated samples in `forward`, but got real ones; use `update(..., real=True)`."
-            )
+            raise InputError("Expected generated samples in `forward`, but got real ones; use `update(real=True)`.")
         return super().forward(imgs)
 
     def reset(self) -> None:
@@ -168,10 +173,7 @@ class FeatureMetric(OptimisticMetric):
             InputError: if there is no such field.
             NotReadyError: if there are too few samples, or no reference.
         """
-        wanted = list(fields)
-        unknown = set(wanted).difference(self.loss_fields)
-        if unknown:
-            raise InputError(f"Expected fields out of {self.loss_fields}, but got {sorted(unknown)}.")
+        wanted = self._check_fields(fields)
         found: dict[str, float] = {}
         if not wanted:
             return found
@@ -203,7 +205,7 @@ class FeatureMetric(OptimisticMetric):
         """Whether there are enough samples (on this rank), and a reference if need be, for the bound's guarantee."""
         if self.num_samples < self.min_samples:
             return False
-        with exact_arithmetic():
+        with exact_arithmetic(self._is_narrow):
             try:
                 return self._bound.burn_in_met(self._view())
             except NotReadyError:

@@ -4,35 +4,33 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from functools import reduce
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torchmetrics.utilities.distributed import gather_all_tensors
 
 from tm_bandit._arguments import check_count, check_flag, check_number
 from tm_bandit.bounds.bound import Bound
 from tm_bandit.bounds.fd_bounds import FD_BOUNDS, FrechetTuning
+from tm_bandit.comparison import Pair
 from tm_bandit.errors import InputError, NotReadyError
-from tm_bandit.extractors import NO_EXTRACTOR, Extractor, resolve
-from tm_bandit.functional.confidence import WidthKind
-from tm_bandit.functional.crossfit import FOLDS, Fitting
-from tm_bandit.functional.moments import LARGEST_FEATURE, Moments, add_rows_, merge_moments, moments_from_rows
+from tm_bandit.extractors import Extractor
+from tm_bandit.functional.confidence import ScoreMoments, WidthKind, as_width, deviation
+from tm_bandit.functional.crossfit import FOLDS, MIN_ROWS, Fitting
+from tm_bandit.functional.moments import Moments, add_rows_, merge_moments, moments_from_rows
+from tm_bandit.functional.paired import paired_frechet_scores
 from tm_bandit.metrics._attributes import Setting, optional, state
-from tm_bandit.metrics.base import as_list, exact_arithmetic
-from tm_bandit.metrics.feature_metric import FeatureMetric
 from tm_bandit.metrics.frechet_view import FrechetWitnessBound, RowView
-from tm_bandit.metrics.row_log import RowLog
+from tm_bandit.metrics.referenced_metric import ReferencedMetric
+from tm_bandit.metrics.row_log import RowLog, as_list, exact_arithmetic
 from tm_bandit.reference import ReferenceStatistics
 
-#: Float dtypes by number, so that ranks can agree on one.
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 #: Rows that are kept unless `max_rows` says else: a limit on memory, chosen by hand.
 _ROWS_PER_DIMENSION, _LEAST_ROWS = 4, 4096
 
 
-class OptimisticFID(FeatureMetric):
+class OptimisticFID(ReferencedMetric):
     r"""Frechet distance between generated and real samples, with an optimistic lower bound.
 
     .. math::
@@ -40,14 +38,16 @@ class OptimisticFID(FeatureMetric):
 
     where :math:`\mu, \Sigma` are mean and covariance of the features of generated samples and :math:`\mu_r, \Sigma_r`
     those of real ones. :meth:`estimate` is the plain plug-in value, the same as torchmetrics' FID. :meth:`compute` is
-    *optimistic*: with probability ``1 - delta`` it is not above the true distance. Zero or less says nothing.
+    *optimistic*: hardly above the distance to the reference as it was given, from ten samples on, for choosing between
+    generators. :meth:`bounds` is the interval that is promised. A value of zero or below is vacuous.
 
     As input to ``forward`` and ``update`` the metric accepts samples (images for the named extractors) and
     ``real=False``; as output of ``forward`` and ``compute`` it returns a scalar tensor.
 
-    Everything is float64 and centred; the order of samples, batch sizes and the number of ranks do not matter. While
-    there are no more samples than dimensions, an arm holds its rows and Gram matrices of size ``n``, and nothing of
-    size ``d x d`` is decomposed.
+    Everything is float64 and centred. The estimate depends neither on the order of samples nor on batches or ranks. The
+    witness bound depends on the order: it decides on which samples a witness is fitted and which it scores. While there
+    are no more samples than dimensions, an arm holds its rows and Gram matrices of size ``n``, and nothing of size
+    ``d x d`` is decomposed.
 
     All states are lists that are concatenated over ranks, so a rank without samples is no special case and moments of
     ranks are merged exactly. A reference that was given to the constructor is no state: every rank has it already.
@@ -68,20 +68,28 @@ class OptimisticFID(FeatureMetric):
 
     What ``"witness"`` promises. Each end of :meth:`bounds` may fail with probability ``delta / 2``, so both hold
     together. At each sample count the expectations are on the right sides for every distribution with two moments. The
-    widths are confidence sequences: looking after every sample is allowed. They are asymptotic (estimated variance), so
-    below about 50 samples they are a good approximation, not a guarantee. With ``fitting="predictable"`` the lower
-    end's anytime validity is proved in that sense; with ``"crossfit"`` it is measured, because refits change old
-    scores. ``width="lil"`` adds a third in width for heavy tails. The reference's moments are taken as exact. Vacuous
-    are a lower end of 0 and an upper end of infinity (always below 10 samples).
+    widths need four, because a score is quadratic in a row and its variance is estimated: with three (Student's t) up
+    to a fifth of the runs fail. They are confidence sequences, so looking after every sample is allowed; they are
+    asymptotic. With ``fitting="predictable"`` the lower end's anytime validity is proved in that sense; with
+    ``"crossfit"`` it is measured, because refits change old scores. ``width="lil"`` adds a third in width.
+
+    A far mode that no sample has shown is in no width. So nothing is promised below 200 samples, where a mode of 2 % of
+    the mass has shown with probability 98 %: the ends are 0 and infinity, and arms are not certified to be worse. For a
+    far mode of 1 % the lower end still fails in one run of eight (``benchmarks/results/cures.md``).
+
+    If the reference says how many images it is made of, :meth:`bounds` allows for their noise, without which a perfect
+    generator is found guilty of it (:mod:`tm_bandit.functional.reference_noise`); files of other tools do not say, and
+    are taken as exact. :meth:`compute` and what arms are compared by are about the reference as it is: it is the same
+    for all of them.
 
     What :meth:`debiased` is: the plug-in minus the bias that Gaussian samples with the arm's spectrum would have
     (closed form, also far below as many samples as dimensions). Up to half as many samples as dimensions ``d`` that is
     the bias of the fitted spectrum or of the reference's own, whichever is smaller; from ``d`` on it is that of the
     fitted one, and from ``2 d`` on the measured decay of the bias takes over. Clipped to what lies between the witness
-    mean and the plug-in. Its standard error is that of the noise: what the scores show and, of second order, the noise
-    that the reference itself would have, together, or from 100 samples on the spread of tenths of the samples,
-    whichever is more. It does not contain what is left of the bias, which below ``d`` samples can be several times as
-    large. So this is an estimate, not a bound.
+    mean and the plug-in. Its standard error is a jackknife's, 0.8 to 1.6 times the spread over runs from 20 samples on,
+    but twice it for an arm so near the reference that it is clipped at zero. It includes neither the remaining
+    bias, which below ``d`` samples can be several times as large, nor the reference's noise. So this is an estimate,
+    not a bound.
 
     Settings (``delta``, ``horizon``, ``width``, ``fitting``, ``kappa``, ``threshold``, ``norm_bound``,
     ``paper_as_printed``) may be changed at any time, unless ``"witness"`` has settled rows with the old ones.
@@ -131,9 +139,9 @@ class OptimisticFID(FeatureMetric):
     bound_table: ClassVar[Mapping[str, Bound]] = {"witness": FrechetWitnessBound(), **FD_BOUNDS}
     generated_states = ("rows", "moment_count", "moment_mean", "moment_scatter", "settled")
     real_states = ("real_count", "real_mean", "real_scatter")
+    _wide_states = ("rows", "moment_mean", "real_mean")
     _needs_reference = "moments"
 
-    rows: list[Tensor] = state()
     moment_count: list[Tensor] = state()
     moment_mean: list[Tensor] = state()
     moment_scatter: list[Tensor] = state()
@@ -150,7 +158,7 @@ class OptimisticFID(FeatureMetric):
 
     def __init__(
         self,
-        feature: int | str | nn.Module | Callable[[Any], Any] | Extractor | None = 2048,
+        feature: nn.Module | int | str | Callable[[Any], Any] | Extractor | None = 2048,
         reference: ReferenceStatistics | str | os.PathLike[str] | None = None,
         bound: str = "witness",
         delta: float = 0.05,
@@ -168,13 +176,6 @@ class OptimisticFID(FeatureMetric):
         antialias: bool = True,
         **kwargs: Any,
     ) -> None:
-        if reference is not None and not isinstance(reference, ReferenceStatistics):
-            if not isinstance(reference, (str, os.PathLike)):
-                raise InputError(
-                    "Expected `reference` to be ReferenceStatistics or a path to an .npz file, but got a "
-                    f"{type(reference).__name__}; use `ReferenceStatistics.from_features` for feature rows."
-                )
-            reference = ReferenceStatistics.load(reference)
         super().__init__(bound, width, fitting, reset_real_features, delta=delta, horizon=horizon, **kwargs)
         self.kappa = kappa
         self.threshold = threshold
@@ -182,44 +183,14 @@ class OptimisticFID(FeatureMetric):
         self.paper_as_printed = paper_as_printed
         self.max_rows = max_rows
         self._tuning()
-        self._given_reference: ReferenceStatistics | None = None
-        for name in (*self.generated_states, *self.real_states):
-            self.add_state(name, default=[], dist_reduce_fx="cat")
         path = feature_extractor_weights_path
-        self._hold(resolve(feature, weights_path=path, normalize=normalize, antialias=antialias))
-        self.use_reference(reference)
+        self._take(feature, reference, weights_path=path, normalize=normalize, antialias=antialias)
 
     def _tuning(self) -> FrechetTuning:
         """Return the hyper-parameters of the bound, or raise ``InputError`` if it cannot work with them."""
         return FrechetTuning(self.kappa, self.threshold, self.norm_bound, self.paper_as_printed).checked(self.bound)
 
-    def use_reference(self, reference: ReferenceStatistics | None) -> None:
-        """Take a reference as if it had been given to the constructor; ``None`` takes it away again.
-
-        Args:
-            reference: statistics of the real data.
-
-        Raises:
-            InputError: if the reference belongs to another extractor, or rows were settled with another reference.
-        """
-        extractor = self._extractor
-        if reference is not None and extractor.num_features not in (None, reference.num_features):
-            raise InputError(
-                f"Expected a reference of dimension {extractor.num_features} for the extractor {extractor.name!r}, but "
-                f"got one of dimension {reference.num_features}; make it with the same `feature`."
-            )
-        recorded = None if reference is None else reference.extractor
-        if recorded is not None and extractor.name not in (NO_EXTRACTOR, recorded):
-            raise InputError(
-                f"Expected a reference of the extractor {extractor.name!r}, but got one of {recorded!r}; "
-                "make it with the same `feature`."
-            )
-        if reference is not self._given_reference:
-            self._before_change("reference")
-        self._given_reference = reference
-        self._computed = None
-
-    def _before_change(self, setting: str) -> None:
+    def _before_change(self, setting: str, value: Any) -> None:
         """Refuse what settled scores depend on: the rows behind them are gone."""
         frozen = ("delta", "horizon", "width", "fitting", "reference")
         if setting in frozen and any(len(scores) for scores in self.settled):
@@ -233,29 +204,6 @@ class OptimisticFID(FeatureMetric):
         """Number of generated samples so far (on this rank)."""
         return self.row_log.length
 
-    @property
-    def num_features(self) -> int | None:
-        """Dimension of a row, or ``None`` before anything is known about it."""
-        if self._given_reference is not None:
-            return self._given_reference.num_features
-        for held in (self.rows, self.moment_mean, self.real_mean):
-            for tensor in as_list(held):
-                return int(tensor.shape[1])
-        return self._extractor.num_features
-
-    row_width = num_features
-
-    @property
-    def reference(self) -> ReferenceStatistics:
-        """Statistics of the real data: those given to the constructor, or those of the real samples so far.
-
-        Raises:
-            NotReadyError: if there is neither a reference nor two real samples.
-        """
-        if self._given_reference is not None:
-            return self._given_reference.to(self._state_device)
-        return self.row_log.derive("reference", self._make_reference)
-
     def _make_reference(self) -> ReferenceStatistics:
         real = _read_moments(self.real_count, self.real_mean, self.real_scatter)
         if real is None or real.count < 2:
@@ -264,13 +212,6 @@ class OptimisticFID(FeatureMetric):
                 "to the constructor or feed real samples with `update(images, real=True)`."
             )
         return ReferenceStatistics.from_moments(real, self._extractor.name)
-
-    @property
-    def _state_device(self) -> torch.device:
-        return torch.device("cpu") if self.compute_on_cpu else self.device
-
-    def _move_list_states_to_cpu(self) -> None:
-        """Do nothing: with ``compute_on_cpu`` rows are put there as they come."""
 
     def check_rows(self, rows: Tensor, real: bool = False) -> Tensor:
         """Return ``rows`` if they can be used, else raise; touches no state.
@@ -282,31 +223,7 @@ class OptimisticFID(FeatureMetric):
         Raises:
             InputError: if dtype or shape are wrong, values are not finite, or norms exceed ``norm_bound``.
         """
-        if real and self._given_reference is not None:
-            raise InputError(
-                "Expected generated samples only, because the metric was given a `reference`, but got real ones; leave "
-                "`reference` out to build it from real samples."
-            )
-        if not isinstance(rows, Tensor) or not rows.is_floating_point():
-            got = f"dtype {rows.dtype}" if isinstance(rows, Tensor) else f"a {type(rows).__name__}"
-            raise InputError(
-                f"Expected features as a floating-point tensor, but got {got}; convert them with `.float()`."
-            )
-        width = self.num_features
-        if rows.ndim != 2 or rows.shape[1] == 0 or (width is not None and rows.shape[1] != width):
-            wanted = "d" if width is None else width
-            raise InputError(
-                f"Expected features of shape (n, {wanted}), but got {tuple(rows.shape)}; reference and samples must "
-                "come from the same extractor."
-            )
-        # In narrow dtypes the limit itself becomes infinite, and infinite values would pass a mere comparison.
-        usable = rows.detach().isfinite() & (rows.detach().abs() <= LARGEST_FEATURE)
-        bad = rows.shape[0] - int(usable.all(dim=1).sum())
-        if bad:
-            raise InputError(
-                f"Expected finite features, but got {bad} of {rows.shape[0]} rows with NaN, infinite or absurdly large "
-                "values; look at the sampler's output (half precision overflows at 65504)."
-            )
+        super().check_rows(rows, real)
         if self.norm_bound is not None and not real and rows.shape[0] > 0:
             longest = float(rows.detach().double().norm(dim=1).max())
             if longest > self.norm_bound * (1.0 + 1e-5):  # what rounding in float32 adds to a unit vector, and more
@@ -316,76 +233,94 @@ class OptimisticFID(FeatureMetric):
                 )
         return rows
 
-    def update_features(self, rows: Tensor, real: bool = False) -> None:
-        """Add features that were computed elsewhere, of images or of anything else.
+    def _layout(self, width: int) -> dict[str, tuple[tuple[int, ...], torch.dtype | None]]:
+        moments = {
+            "count": ((), torch.int64),
+            "mean": ((width,), torch.float64),
+            "scatter": ((width, width), torch.float64),
+        }
+        return {
+            "rows": ((width,), None),
+            "settled": ((), torch.float64),
+            **{f"{kind}_{name}": layout for kind in ("moment", "real") for name, layout in moments.items()},
+        }
+
+    def paired(self, other: OptimisticFID, count: int) -> Pair | None:
+        """Return how two arms compare by one witness for both, or ``None``; see :mod:`tm_bandit.functional.paired`.
 
         Args:
-            rows: features, shape ``(n, d)``.
-            real: whether they belong to real samples, which make up the reference.
+            other: a copy of the same metric, with samples drawn from the same noise.
+            count: how many samples of each.
         """
-        self.update_rows(rows, real)
+        one, two = self.row_log.first(count), other.row_log.first(count)
+        if count < MIN_ROWS or one is None or two is None or not self._bound.keeps_rows:
+            return None
+        if torch.equal(one, two):
+            return Pair.of_twins()
+        with exact_arithmetic(narrow=True):
+            scores = paired_frechet_scores((one, two), self.reference.witness_basis, common=True)
+            mine, theirs = (metric._view(metric._log_of(count)).parts() for metric in (self, other))
+            noise = mine.stderr_of_difference(theirs, count) if mine is not None and theirs is not None else None
+            return Pair.of(scores.scores, scores.means, noise)
 
-    def reset(self) -> None:
-        """Forget all samples; real ones only if ``reset_real_features`` is set."""
-        reference = self.row_log.known("reference")
-        super().reset()
-        if reference is not None and not self.reset_real_features:
-            self.row_log.derive("reference", lambda: reference)
+    def certificate(self, other: OptimisticFID, count: int) -> float | None:
+        """Return a lower bound of this arm's distance minus the other's from their first rows, or ``None``.
 
-    def _share(self, template: OptimisticFID) -> None:
-        super()._share(template)
-        if self.real_count:
-            # One decomposition of the reference for all arms instead of one each.
-            self.use_reference(template.reference)
-            for name in self.real_states:
-                setattr(self, name, [])
+        See :mod:`tm_bandit.functional.paired`.
+
+        Args:
+            other: a copy of the same metric, with samples drawn from the same noise.
+            count: how many samples of each.
+        """
+        logs = self.row_log, other.row_log
+        if count < MIN_ROWS or not self._bound.keeps_rows or any(log.first(count) is None for log in logs):
+            return None
+        with exact_arithmetic(narrow=True):
+            # A leader is compared with many rivals: what is its own is worked out once.
+            mine, theirs = (
+                log.derive("own scores", partial(metric._own_scores, count), log.epoch, metric.reference, count)
+                for metric, log in zip((self, other), logs, strict=True)
+            )
+            plug_in = other._view(other._log_of(count)).plug_in(unbiased=False)
+        width = deviation(ScoreMoments.of(mine - theirs), other._level, upper=False, kind=as_width(self.width))
+        return float(mine.mean()) - plug_in - width
+
+    def _log_of(self, count: int) -> RowLog:
+        return self.row_log if self.num_samples == count else self.row_log.prefix(count)
+
+    def _own_scores(self, count: int) -> Tensor:
+        """Return the scores of the first rows by witnesses that were fitted on this arm alone."""
+        rows, basis = next(self.row_log.blocks(0, count, count)), self.reference.witness_basis
+        return paired_frechet_scores((rows,), basis, common=False).scores[0]
 
     def _view(self, log: RowLog | None = None) -> RowView:
         reference, log = self.reference, log or self.row_log
         if log.length < 2:
             raise NotReadyError(f"Expected at least two generated samples, but got {log.length}; add more.")
         if self._given_reference is None and reference.num_features != self.num_features:
-            raise InputError(
-                f"Expected samples of the reference's dimension {reference.num_features}, but got {self.num_features}."
-            )
+            raise InputError(f"Expected samples of dimension {reference.num_features}, but got {self.num_features}.")
         return RowView(
-            log,
-            reference,
-            self.settled,
-            self._level,
-            self.width,
-            self.fitting,
-            self._tuning,
-            self._bound.keeps_rows,
+            log, reference, self.settled, self._level, self.width, self.fitting, self._tuning, self._bound.keeps_rows
         )
 
     # ---- states: rows as they came, in their own dtype, until they are folded into centred float64 moments ----
 
-    def _open_log(self) -> RowLog:
-        batches = [batch for batch in as_list(self.rows) if len(batch)]
-        if not self._is_synced:
-            vars(self)["rows"] = batches
-        return RowLog(batches, _read_moments(self.moment_count, self.moment_mean, self.moment_scatter))
+    def _folded(self) -> Moments | None:
+        return _read_moments(self.moment_count, self.moment_mean, self.moment_scatter)
 
-    def _add(self, rows: Tensor, real: bool) -> None:
-        """Put checked rows into the states."""
-        self._refuse_if_synced()
-        if rows.shape[0] == 0:
-            return
-        with exact_arithmetic():
-            log, rows = self.row_log, rows.detach()
-            if real:
-                before = _read_moments(self.real_count, self.real_mean, self.real_scatter)
-                self._store_moments(self.real_states, before, rows.to(self._state_device))
-                log.forget("reference")
-                return
-            done, half, device = 0, self._half, self._state_device
-            while done < len(rows):
-                stop = done + max(2 * half - log.kept, 1) if half else len(rows)
-                # A copy: callers may reuse their buffers, and a slice would keep all of its storage alive.
-                log.append(rows[done:stop].to(device).clone())
-                done = stop
-                self._limit_rows(log, half)
+    def _add_real(self, rows: Tensor) -> None:
+        before = _read_moments(self.real_count, self.real_mean, self.real_scatter)
+        self._store_moments(self.real_states, before, rows.to(self._state_device))
+        self.row_log.forget("reference")
+
+    def _add_generated(self, rows: Tensor) -> None:
+        done, log, half, device = 0, self.row_log, self._half, self._state_device
+        while done < len(rows):
+            stop = done + max(2 * half - log.kept, 1) if half else len(rows)
+            # A slice would keep all of its storage alive.
+            log.append(rows[done:stop].to(device).clone())
+            done = stop
+            self._limit_rows(log, half)
 
     @property
     def _half(self) -> int:
@@ -394,7 +329,7 @@ class OptimisticFID(FeatureMetric):
         Without a reference from the constructor nothing is settled: a score under a reference that is still growing
         would soon be worthless.
         """
-        if self._given_reference is None or not self._bound.keeps_rows:
+        if self._given_reference is None or not self.bound_table[self._bound_name].keeps_rows:
             return 0
         most = self.max_rows or max(_ROWS_PER_DIMENSION * self._given_reference.num_features, _LEAST_ROWS)
         # Multiples of the number of folds leave the other rows in the folds they had.
@@ -439,31 +374,6 @@ class OptimisticFID(FeatureMetric):
         vars(self).update(zip(names, ([count], [after.mean.unsqueeze(0)], [after.scatter.unsqueeze(0)]), strict=True))
         owned.add(names[2])
         return after
-
-    def _sync_dist(self, dist_sync_fn: Callable[..., Any] = gather_all_tensors, process_group: Any = None) -> None:
-        """Let ranks without samples take part: they have to send tensors of the others' dtype and width."""
-        group = process_group or self.process_group
-        mine = {_DTYPES.index(batch.dtype) for batch in self.rows}
-        layout = [self.num_features or 0, *(int(number in mine) for number in range(len(_DTYPES)))]
-        device = self._state_device
-        layouts = torch.stack(dist_sync_fn(torch.tensor(layout, device=device), group=group))
-        widths = set(layouts[:, 0].tolist()) - {0}
-        if len(widths) > 1:
-            raise InputError(f"Expected features of one dimension on all ranks, but got {sorted(widths)}.")
-        width = max(widths, default=0)
-        # One that holds the values of all: two different halves make a float32.
-        used = [_DTYPES[number] for number in layouts[:, 1:].sum(dim=0).nonzero().flatten().tolist()]
-        row_dtype = reduce(torch.promote_types, used or [torch.float32])
-        shapes = {"rows": (width,), "settled": (), "count": (), "mean": (width,), "scatter": (width, width)}
-        for name in (*self.generated_states, *self.real_states):
-            kind = name.rpartition("_")[2]
-            held = getattr(self, name)
-            if not held:
-                dtype_of = {"rows": row_dtype, "count": torch.int64}.get(kind, torch.float64)
-                setattr(self, name, [torch.empty((0, *shapes[kind]), dtype=dtype_of, device=device)])
-            elif kind == "rows":
-                setattr(self, name, [batch.to(row_dtype) for batch in held])
-        super()._sync_dist(dist_sync_fn, process_group)
 
 
 def _read_moments(count: Any, mean: Any, scatter: Any) -> Moments | None:

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tm_bandit.functional.crossfit import FOLDS, FoldLayout, fold_numbers
+from tm_bandit.functional.crossfit import fold_numbers
 from tm_bandit.functional.debias import RootTrace, merge_biases, slope_ratio, slope_weight, spectral_bias
 from tm_bandit.functional.frechet import sqrt_trace
+from tm_bandit.functional.jackknife import root_traces_without
 from tm_bandit.functional.moments import Moments, merge_moments
 from tm_bandit.functional.witness_fd import FrechetSums, block_size, damp_witness, fit_frechet_map, gaussian_score_std
 from tm_bandit.metrics.frechet_stream import WitnessSummary
@@ -18,8 +19,8 @@ from tm_bandit.metrics.row_log import RowLog
 from tm_bandit.metrics.sample_spectrum import BLOCK, SampleSpectrum, rotated_moments, shifted
 from tm_bandit.reference import ReferenceStatistics
 
-#: Fewest rows in a tenth whose distance is compared with the others'; chosen by hand.
-_LEAST_PART = 10
+#: Most rows that are left out in turn, the latest ones: a limit on time, chosen by hand.
+_MOST = 512
 #: Two halves of two rows: with fewer one of them has no covariance.
 _FEWEST = 4
 
@@ -30,13 +31,37 @@ class Parts(NamedTuple):
     Args:
         num: number of rows at which it was measured.
         ratio: slope ratio of the bias, if it was asked for.
-        spread: standard deviation of the distance of one row's worth of samples: divided by the root of the number of
-            rows it is a standard error; zero if there are too few.
+        left_out: distance of the latest rows without each of them in turn, less its bias.
+        second: variance that such a distance has next to the reference, where it is of second order in the rows.
     """
 
     num: int
     ratio: float | None
-    spread: float
+    left_out: Tensor
+    second: float
+
+    def stderr(self, count: int) -> float:
+        """Return the standard error of the distance of so many rows.
+
+        Efron and Stein: the jackknife's variance counts what is linear in the rows once and what is of second order
+        twice. The latter is known where it matters, next to the reference, and at most half of the whole.
+
+        Args:
+            count: how many.
+        """
+        variance = _jackknife(self.left_out)
+        return math.sqrt(max(variance - self.second, variance / 2) * len(self.left_out) / count)
+
+    def stderr_of_difference(self, other: Parts, count: int) -> float | None:
+        """Return the standard error of the difference to another arm's distance, both of so many draws in common.
+
+        Args:
+            other: what parts of the other arm's rows say.
+            count: how many.
+        """
+        if len(self.left_out) != len(other.left_out):
+            return None
+        return math.sqrt(_jackknife(self.left_out - other.left_out) * len(self.left_out) / count)
 
 
 def curve_scale(spectrum: SampleSpectrum) -> float:
@@ -65,7 +90,7 @@ def measure_parts(reference: ReferenceStatistics, log: RowLog, count: int, slope
     if count - log.gone < _FEWEST:
         return None
     kept = torch.cat(list(log.blocks(0, count - log.gone, count)))
-    return Parts(count, _slope(reference, log.folded, kept) if slope else None, _spread(reference, kept))
+    return Parts(count, _slope(reference, log.folded, kept) if slope else None, *_left_out(reference, kept))
 
 
 def _slope(reference: ReferenceStatistics, folded: Moments | None, kept: Tensor) -> float:
@@ -88,30 +113,29 @@ def _root_trace(rotated: Moments) -> RootTrace:
     return RootTrace(float(sqrt_trace(rotated.scatter)) / math.sqrt(rotated.count), rotated.count)
 
 
-def _spread(reference: ReferenceStatistics, kept: Tensor) -> float:
-    """Batch means: the spread of the distances of a tenth of the rows each, every one minus its share of the bias."""
-    size = len(kept) // FOLDS
-    if size < _LEAST_PART:
-        return 0.0
+def _jackknife(left_out: Tensor) -> float:
+    return (len(left_out) - 1) * float(left_out.var(correction=0))
+
+
+def _left_out(reference: ReferenceStatistics, kept: Tensor) -> tuple[Tensor, float]:
+    """Return the distance without each row in turn, minus its bias, and its variance next to the reference.
+
+    The bias moves with the total variance: the reference's curve as its root, the fitted spectrum, which is shrunken,
+    hardly; so halfway. What a part of the rows shows is scaled by the root of their number, which falls no faster than
+    the noise does.
+    """
     basis = reference.witness_basis
-    values, total = basis.axes.eigenvalues, basis.axes.eigenvalues.sum()
-    rows = basis.rotate(kept)
-    layout = FoldLayout.of(0, len(kept), FOLDS, rows.device)
-    grouped = layout.empty(width=rows.shape[1], like=rows)
-    grouped[layout.fold, layout.slot] = rows
-    count = torch.bincount(layout.fold).double()
-    mean = grouped.sum(1) / count[:, None].to(rows)
-    # Only the places of rows are centred; the empty ones stay zero.
-    grouped[layout.fold, layout.slot] = rows - mean[layout.fold]
-    trace = grouped.square().sum((1, 2)).double() / count
-    grouped *= values.sqrt().to(rows)
-    wide = grouped.shape[1] < grouped.shape[2]
-    gram = grouped @ grouped.mT if wide else grouped.mT @ grouped
-    root = torch.linalg.eigvalsh(gram.double()).clamp_min(0).sqrt().sum(1) / count.sqrt()
-    own = (trace * count / (count - 1) / total).sqrt() if total > 0 else torch.ones_like(trace)
-    bias = own * torch.tensor([reference.bias(int(n)) for n in count.tolist()]).to(own) / basis.scale**2
-    distances = mean.double().square().sum(1) + trace + total - 2 * root - bias
-    return float(distances.std()) * basis.scale**2 * math.sqrt(size)
+    rows = basis.rotate(kept[-_MOST:]).double()
+    values, total, count = basis.axes.eigenvalues, basis.axes.eigenvalues.sum(), len(rows)
+    mean = rows.mean(0)
+    rows = rows - mean
+    squared = rows.square().sum(1)
+    trace = (squared.sum() - count / (count - 1) * squared) / (count - 1)
+    shift = mean @ mean - 2 * (rows @ mean) / (count - 1) + squared / (count - 1) ** 2
+    root = root_traces_without(rows * values.sqrt()) / math.sqrt(count - 1)
+    own = (trace / total) ** 0.25 if total > 0 else torch.ones_like(trace)
+    distances = shift + trace - 2 * root - own * reference.bias(count - 1) / basis.scale**2
+    return distances * basis.scale**2, (reference.noise / count) ** 2
 
 
 class Fit(NamedTuple):
@@ -167,8 +191,8 @@ def debiased_value(
         parts: what parts of the rows say, if there are enough of them.
 
     Returns:
-        The estimate and its standard error: what the witness sees of the noise, of first and of second order, or what
-        parts of the rows show, whichever is more.
+        The estimate and its standard error: what the rows show that are left out in turn or, where none are kept, what
+        the witness sees of the noise, of first and of second order.
     """
     reference, count = spectrum.reference, spectrum.count
     curve = reference.bias(count)
@@ -179,5 +203,5 @@ def debiased_value(
     if parts is not None:
         if parts.ratio is not None:
             bias += slope_weight(count, reference.num_features) * (parts.ratio * curve - bias)
-        stderr = max(stderr, parts.spread / math.sqrt(count))
+        stderr = parts.stderr(count)
     return min(max(plug_in - bias, fit.lowest), max(plug_in, fit.lowest)), stderr

@@ -24,12 +24,7 @@ from tm_bandit.functional.crossfit import (
 )
 from tm_bandit.functional.frechet_basis import FrechetBasis
 from tm_bandit.functional.moments import Moments
-from tm_bandit.functional.witness_fd import (
-    FrechetSums,
-    FrechetWitness,
-    block_size,
-    score_rows,
-)
+from tm_bandit.functional.witness_fd import FrechetSums, FrechetWitness, block_size, score_rows
 from tm_bandit.metrics.row_log import RowLog
 
 #: Up to so many multiplications a rotation is done in one thread: more threads would wait longer than they work.

@@ -12,16 +12,19 @@ from torch import Tensor
 
 from tm_bandit.bounds.bound import Bound, Guarantee
 from tm_bandit.bounds.fd_bounds import CovarianceNorms, FrechetTuning, covariance_norms, threshold_covariance
-from tm_bandit.functional.confidence import deviation
+from tm_bandit.functional.confidence import MIN_CERTIFIED, deviation
 from tm_bandit.functional.crossfit import MIN_ROWS, refit_counts
-from tm_bandit.functional.debias import slope_weight
+from tm_bandit.functional.debias import slope_weight, spectral_bias
 from tm_bandit.functional.frechet import assemble
-from tm_bandit.metrics.base import as_list
-from tm_bandit.metrics.frechet_debias import Fit, debiased_value, measure_parts
+from tm_bandit.functional.reference_noise import ReferenceNoise, tail_ratio
+from tm_bandit.metrics.frechet_debias import Fit, Parts, debiased_value, measure_parts
 from tm_bandit.metrics.frechet_stream import FrechetStream, WitnessSummary, upper_bound
-from tm_bandit.metrics.row_log import RowLog
+from tm_bandit.metrics.row_log import RowLog, as_list
 from tm_bandit.metrics.sample_spectrum import SampleSpectrum
 from tm_bandit.reference import ReferenceStatistics
+
+#: Rows that tell how heavy the tails are: a fourth moment of so many is known to a tenth, if it exists at all.
+_TAIL_ROWS = 512
 
 
 @dataclass(frozen=True)
@@ -110,16 +113,32 @@ class RowView:
         stream = self.stream()
         return self.log.derive("summary", lambda: stream.summary(self.log), self.log.key, stream)
 
+    def reference_noise(self) -> ReferenceNoise | None:
+        """Return what the noise of the reference does to an end of the interval; nothing if its size is not known."""
+        reference, spectrum = self.reference, self.summary().spectrum
+        count = reference.num_samples
+        if count is None:
+            return None
+        # Of the reference's own spectrum and of the arm's, the one with more bias: both are guesses.
+        own = 0.0 if spectrum is None else spectral_bias(spectrum, count)
+        bias, largest = max(reference.bias(count), own), float(reference.eigenvalues[0])
+        start, basis = max(0, self.log.kept - _TAIL_ROWS), reference.witness_basis
+        latest = torch.cat(list(self.log.blocks(start, self.log.kept, _TAIL_ROWS)))
+        tails = tail_ratio(basis.rotate(latest), basis.axes.floored)
+        return ReferenceNoise.of(bias, reference.noise, largest, self.dim, count, self.level / 2, tails)
+
+    def parts(self) -> Parts | None:
+        """Return what parts of the rows say about all of them, measured anew when they have grown by a refit."""
+        log, reference = self.log, self.reference
+        if not log.kept:
+            return None
+        count, slope = max(refit_counts(log.length), default=0), slope_weight(log.length, self.dim) > 0
+        key = (log.epoch, reference, count, slope)
+        return log.derive("parts", lambda: measure_parts(reference, log, count, slope), *key)
+
     def debiased(self) -> tuple[float, float]:
         """Return the near-unbiased distance and its standard error."""
-        log, reference = self.log, self.reference
-        parts = None
-        if log.kept:
-            # Measured anew when the number of rows has grown by a refit.
-            count = max(refit_counts(log.length), default=0)
-            slope = slope_weight(log.length, self.dim) > 0
-            key = (log.epoch, reference, count, slope)
-            parts = log.derive("parts", lambda: measure_parts(reference, log, count, slope), *key)
+        log, reference, parts = self.log, self.reference, self.parts()
         if log.folded is not None and not self.scored:
             fit = Fit.of_moments(reference, log.folded)
         else:
@@ -128,16 +147,25 @@ class RowView:
 
 
 class FrechetWitnessBound(Bound):
-    """Our own bound: the mean of witness scores minus its width; above, the plug-in plus its own."""
+    """Our own bound: the mean of witness scores minus its width; above, the plug-in plus its own.
+
+    The losses by which arms are compared take the reference as it is, which all arms share, and answer from ten samples
+    on. The interval that is promised for one arm, :meth:`ends`, allows for the reference's own noise and says nothing
+    before rare modes have had their chance.
+    """
 
     guarantee: Guarantee = "anytime"
     standard_errors = True
     keeps_rows = True
     min_samples = MIN_ROWS
+    certifies_from = MIN_CERTIFIED
 
     def ends(self, view: RowView) -> tuple[float, float]:
-        """Return both ends; the lower one is far cheaper."""
-        return self.optimistic(view), self.pessimistic(view)
+        """Return both ends of the distance to the truth behind the reference; below 200 samples the whole half line."""
+        if view.count < self.certifies_from:
+            return 0.0, math.inf
+        lower, upper, noise = self.optimistic(view), self.pessimistic(view), view.reference_noise()
+        return (lower, upper) if noise is None else (noise.lower(lower), noise.upper(upper))
 
     def optimistic(self, view: RowView) -> float:
         """Return the lower end; a squared distance is never negative, so zero is the vacuous bound."""

@@ -11,21 +11,23 @@ import torch
 from torch import Tensor, nn
 from torchmetrics.utilities.distributed import gather_all_tensors
 
-from tm_bandit._arguments import check_count
+from tm_bandit._arguments import check_count, check_flag
 from tm_bandit._device import as_float64
 from tm_bandit.bounds.bound import Bound
 from tm_bandit.bounds.is_bounds import IS_BOUNDS
+from tm_bandit.comparison import Pair
 from tm_bandit.errors import InputError
 from tm_bandit.extractors import Extractor, resolve
-from tm_bandit.functional.confidence import WidthKind
-from tm_bandit.functional.crossfit import Fitting
-from tm_bandit.functional.inception_score import ClassSums, check_probabilities, class_sums
+from tm_bandit.functional.confidence import ScoreMoments, WidthKind, as_width, deviation
+from tm_bandit.functional.crossfit import MIN_ROWS, Fitting
+from tm_bandit.functional.inception_score import ClassSums, check_probabilities, class_sums, log_inception_score
+from tm_bandit.functional.paired import PairedScores, paired_kl_scores
 from tm_bandit.functional.witness_is import uniform_prior
 from tm_bandit.metrics._attributes import Setting, state
-from tm_bandit.metrics.base import exact_arithmetic
 from tm_bandit.metrics.feature_metric import FeatureMetric
 from tm_bandit.metrics.marginal_stream import MarginalSums, add_probs
 from tm_bandit.metrics.marginal_view import InceptionWitnessBound, SumView
+from tm_bandit.metrics.row_log import as_list, exact_arithmetic
 
 #: States whose last dimension is the number of classes, which may be unknown until the first batch.
 _PER_CLASS = ("prob", "prob_square", "real_prob", "fold_prob", "predictor")
@@ -54,13 +56,15 @@ class OptimisticIS(FeatureMetric):
     What ``"witness"`` promises. The upper end of :meth:`bounds` is never above the number of classes; the lower end is
     the plain estimate (which is too low on average) minus its own width. Each end may fail with probability
     ``delta / 2``. At each sample count the expectations are on the right sides for every distribution; the widths are
-    confidence sequences, so looking after every sample is allowed. They are asymptotic (estimated variance): a good
-    approximation, not a guarantee, below about 50 samples. With ``fitting="predictable"`` the upper end's anytime
-    validity is proved in that sense, with ``"crossfit"`` it is measured. Vacuous are a lower end of 1 and an upper end
-    that equals the number of classes. The paper's inequality is one-sided: with these bounds the lower end is ``-inf``.
+    confidence sequences, so looking after every sample is allowed. They are asymptotic (estimated variance). With
+    ``fitting="predictable"`` the upper end's anytime validity is proved in that sense, with ``"crossfit"`` it is
+    measured. Nothing is promised below 200 samples, where a class with 2 % of the mass
+    may still be missing: the ends are then 1 and the number of classes, though :meth:`compute`, for choosing
+    between generators, is sharper.
+    The paper's inequality is one-sided: with these bounds the lower end is ``-inf``.
 
     What :meth:`debiased` is: the plain estimate is too low by an amount that shrinks with the number of samples, so it
-    must not be used to compare generators of which different numbers of samples were drawn. This one may. It is the
+    must not be used to compare generators with different numbers of samples. This one may. It is the
     mean of a jackknife over folds and of the midpoint between the plain estimate and the cross-fitted witness, and lies
     between the plain estimate and the witness mean; it is an estimate, not a bound. Its standard error is that of the
     witness's mean, but at least that of a sure classifier with these classes and one sample more, of any class. The
@@ -119,6 +123,8 @@ class OptimisticIS(FeatureMetric):
     bound_table: ClassVar[Mapping[str, Bound]] = {"witness": InceptionWitnessBound(), **IS_BOUNDS}
     generated_states = (*ClassSums._fields, *MarginalSums._fields)
     real_states = ("real_num", "real_prob")
+    later_states = ("rows",)
+    _narrow = 4096  # sums of a few thousand numbers, nothing of size d x d
 
     num: Tensor = state()
     prob: Tensor = state()
@@ -131,12 +137,13 @@ class OptimisticIS(FeatureMetric):
     fold_prob: Tensor = state()
     score_sums: Tensor = state()
     predictor: Tensor = state()
+    rows: list[Tensor] = state()
 
-    log_scale = Setting(lambda name, value: bool(value))
+    log_scale = Setting(check_flag)
 
     def __init__(
         self,
-        feature: int | str | nn.Module | Callable[[Any], Any] | Extractor | None = "logits_unbiased",
+        feature: nn.Module | int | str | Callable[[Any], Any] | Extractor | None = "logits_unbiased",
         bound: str = "witness",
         delta: float = 0.05,
         horizon: int | None = None,
@@ -158,11 +165,15 @@ class OptimisticIS(FeatureMetric):
         path = feature_extractor_weights_path
         self._hold(resolve(feature, weights_path=path, normalize=normalize, antialias=antialias))
         classes = classes or self._extractor.num_features or 0
+        try:
+            empty = MarginalSums.empty(classes)
+        except (RuntimeError, TypeError) as error:
+            raise InputError(f"Expected `num_classes` that fit into memory, but got {classes}.") from error
         for name in ("num", "entropy", "entropy_square", "real_num"):
             self.add_state(name, torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
         for name in ("prob", "prob_square", "real_prob"):
             self.add_state(name, torch.zeros(classes, dtype=torch.float64), dist_reduce_fx="sum")
-        for name, value in MarginalSums.empty(classes)._asdict().items():
+        for name, value in empty._asdict().items():
             self.add_state(name, value, dist_reduce_fx="sum")
 
     def extract(self, inputs: Any) -> Tensor:
@@ -174,7 +185,8 @@ class OptimisticIS(FeatureMetric):
         outputs = super().extract(inputs)
         if self._extractor.network is None or not self.logits or not outputs.is_floating_point():
             return outputs
-        return as_float64(outputs).softmax(dim=1)
+        with exact_arithmetic(narrow=True):  # a softmax shares the smallest batch among all threads
+            return as_float64(outputs).softmax(dim=1)
 
     def check_rows(self, rows: Tensor, real: bool = False) -> Tensor:
         """Return class probabilities in float64 with rows that sum to exactly one; touches no state.
@@ -188,10 +200,7 @@ class OptimisticIS(FeatureMetric):
         """
         checked = check_probabilities(rows)
         if self.num_classes not in (0, checked.shape[1]):
-            raise InputError(
-                f"Expected probabilities of {self.num_classes} classes, but got {checked.shape[1]}; use one metric per "
-                "classifier."
-            )
+            raise InputError(f"Expected {self.num_classes} classes, but got {checked.shape[1]}; use another metric.")
         return checked.to(self.device)
 
     def update_probs(self, probs: Tensor, real: bool = False) -> None:
@@ -233,6 +242,53 @@ class OptimisticIS(FeatureMetric):
         # The standard error of exp(x), to first order.
         return 1.0 if self.log_scale else self.score_from_loss(loss)
 
+    def _share(self, template: OptimisticIS) -> None:
+        super()._share(template)
+        # Arms are compared sample by sample; a metric of its own is content with sums.
+        self.add_state("rows", default=[], dist_reduce_fx="cat")
+
+    def _first(self, count: int) -> Tensor | None:
+        """Return the class probabilities of the first samples of an arm, or ``None`` if they are not kept."""
+        rows = as_list(self.rows) if "rows" in self._defaults else []
+        complete = sum(len(batch) for batch in rows) == self.num_samples
+        return torch.cat(rows)[:count].double() if complete and 0 < count <= self.num_samples else None
+
+    def _scored(self, other: OptimisticIS, count: int, *, common: bool) -> PairedScores | None:
+        one, two = self._first(count), other._first(count)
+        if count < MIN_ROWS or one is None or two is None:
+            return None
+        with exact_arithmetic(narrow=True):
+            return paired_kl_scores(torch.stack([one, two]), self._priors(), common=common)
+
+    def paired(self, other: OptimisticIS, count: int) -> Pair | None:
+        """Return how two arms compare by one marginal for both, or ``None``; see :mod:`tm_bandit.functional.paired`.
+
+        Args:
+            other: a copy of the same metric, with samples drawn from the same noise.
+            count: how many samples of each.
+        """
+        found = self._scored(other, count, common=True)
+        if found is None:
+            return None
+        return Pair.of_twins() if torch.equal(*found.scores) else Pair.of(-found.scores, -found.means)
+
+    def certificate(self, other: OptimisticIS, count: int) -> float | None:
+        """Return a lower bound of this arm's loss minus the other's from their first samples, or ``None``.
+
+        See :mod:`tm_bandit.functional.paired`.
+
+        Args:
+            other: a copy of the same metric, with samples drawn from the same noise.
+            count: how many samples of each.
+        """
+        found, rows = self._scored(other, count, common=False), other._first(count)
+        if found is None or rows is None or self.bound != "witness":
+            return None
+        plug_in = float(log_inception_score(class_sums(rows)))
+        moments = ScoreMoments.of(found.scores[1] - found.scores[0])
+        width = deviation(moments, other._level, upper=False, kind=as_width(self.width))
+        return plug_in - float(found.scores[0].mean()) - width
+
     def _view(self) -> SumView:
         settings = (self._level, self.width, self.fitting)
         return SumView(self.row_log, self._sums(), self._fold_sums(), self._priors, *settings)
@@ -250,9 +306,15 @@ class OptimisticIS(FeatureMetric):
             return uniform
         return torch.cat([uniform, (self.real_prob + uniform) / (self.real_num + 1)])
 
-    def _add(self, rows: Tensor, real: bool) -> None:
+    def add_rows(self, rows: Tensor, real: bool = False) -> None:
+        """Put rows, as :meth:`check_rows` returned them, into the states; check nothing again.
+
+        Args:
+            rows: class probabilities of shape ``(N, d)``.
+            real: whether they belong to real samples.
+        """
         self._refuse_if_synced()
-        with exact_arithmetic():
+        with exact_arithmetic(self._is_narrow):
             self._know_classes(rows.shape[1])
             if real:
                 self.real_num, self.real_prob = self.real_num + len(rows), self.real_prob + rows.sum(dim=0)
@@ -261,6 +323,8 @@ class OptimisticIS(FeatureMetric):
             # Not assigned as torchmetrics does it: history goes on.
             vars(self).update(sums, **add_probs(self._fold_sums(), rows, self._priors())._asdict())
             self.row_log.length += len(rows)
+            if "rows" in self._defaults:
+                self.rows.append(rows.float())
 
     # ---- states of a length that is known from the first batch on ----
 
@@ -277,8 +341,7 @@ class OptimisticIS(FeatureMetric):
         known = {int(number) for number in gather(local, group=process_group or self.process_group)} - {0}
         if len(known) > 1:
             raise InputError(
-                f"Expected the same number of classes on all ranks, but got {sorted(known)}; use one classifier "
-                "everywhere."
+                f"Expected the same number of classes on all ranks, but got {sorted(known)}; use one classifier."
             )
         self._know_classes(max(known, default=0))
         super()._sync_dist(gather, process_group=process_group)
@@ -286,6 +349,7 @@ class OptimisticIS(FeatureMetric):
     def _reduce_states(self, incoming_state: Mapping[str, Any]) -> None:
         """Merge the states of another metric (``merge_state``); either may not have seen a sample yet."""
         incoming = dict(incoming_state)
+        self._check_states(incoming)
         self._know_classes(incoming["prob"].shape[-1])
         for name in _PER_CLASS:
             incoming[name] = _lengthen(incoming[name], self.num_classes)

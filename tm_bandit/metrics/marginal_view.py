@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from tm_bandit.bounds.bound import Bound, Guarantee
-from tm_bandit.functional.confidence import ScoreMoments
+from tm_bandit.functional.confidence import MIN_CERTIFIED, ScoreMoments
 from tm_bandit.functional.crossfit import MIN_ROWS
 from tm_bandit.functional.debias import debiased_log_is
 from tm_bandit.functional.inception_score import ClassSums, log_inception_score
@@ -67,8 +67,23 @@ class InceptionWitnessBound(Bound):
     guarantee: Guarantee = "anytime"
     standard_errors = True
     min_samples = MIN_ROWS
+    certifies_from = MIN_CERTIFIED
 
     def ends(self, view: SumView) -> tuple[float, float]:
+        """Return both ends; below 200 samples, that the score lies between one and the number of classes."""
+        view.estimate()
+        num, prob, *_ = view.sums
+        return self._both(view) if num >= self.certifies_from else (-math.log(prob.shape[0]), 0.0)
+
+    def optimistic(self, view: SumView) -> float:
+        """Return minus the upper end, at any number of samples."""
+        return self._both(view)[0]
+
+    def pessimistic(self, view: SumView) -> float:
+        """Return minus the lower end, at any number of samples."""
+        return self._both(view)[1]
+
+    def _both(self, view: SumView) -> tuple[float, float]:
         """Return minus the upper and minus the lower end, each with half of the failure probability."""
         plug_in, (num, prob, *_) = -view.estimate(), view.sums
         spread, given = float(marginal_spread(prob / num)), (plug_in, prob.shape[0], view.level / 2, view.width)

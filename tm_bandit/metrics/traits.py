@@ -22,6 +22,9 @@ class Traits:
         reference: what the metric needs to know of real samples: moments, rows or nothing.
         bound: name of the bound, for reports.
         standard_errors: whether ``stderr`` says anything; if not, it is 0.
+        certifies_from: fewest samples of an arm with which its interval certifies anything, whatever its ends are.
+        interval: whether ``optimistic`` and ``pessimistic`` are the ends of an interval; if not, nothing is known about
+            where the truth is, and a bandit goes by the estimate.
     """
 
     higher_is_better: bool
@@ -30,6 +33,8 @@ class Traits:
     reference: Literal["moments", "rows", "none"]
     bound: str = ""
     standard_errors: bool = True
+    certifies_from: int = 0
+    interval: bool = True
 
     @property
     def certifies(self) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from tm_bandit.errors import InputError
-from tm_bandit.policies.base import Policy, lowest
 from tm_bandit.policies.board import Board
+from tm_bandit.policies.policy import Policy, lowest
 
 
 class Thompson(Policy):

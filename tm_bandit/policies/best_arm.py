@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from tm_bandit.errors import InputError
-from tm_bandit.policies.base import ArmStats, Policy, central, lowest
 from tm_bandit.policies.board import Board
-from tm_bandit.policies.ucb import UCB
+from tm_bandit.policies.policy import ArmStats, Policy, lowest
 
 
 class LUCB(Policy):
@@ -41,64 +39,6 @@ class LUCB(Policy):
             return leader.name
         challenger = lowest(rivals, lambda arm: arm.optimistic)
         return lowest([leader, challenger], lambda arm: arm.optimistic - arm.pessimistic).name
-
-
-class TopTwo(Policy):
-    """Bring the leader and its best challenger to equal sample counts.
-
-    The leader is the arm with the smallest debiased loss. The challenger is whom UCB would pull among the others, those
-    left out whose optimistic loss is above the leader's debiased one: they need not catch up.
-    Of the two, the one with fewer samples is pulled. So the arms that matter are compared on an equal footing, and an
-    arm that looks optimistic for long, because its faults are hard to see, cannot keep the samples from the arm that
-    looks best. (The idea of the top-two samplers of Russo, 2016, with equal counts in place of equal shares.) The
-    leader here is the best by the latest debiased loss; the selector recommends by numbers at equal counts, so the two
-    can differ.
-
-    Args:
-        challenger: measures the optimism of the arms that do not lead.
-
-    Raises:
-        InputError: if ``challenger`` is another kind of policy.
-
-    Example:
-        >>> import random
-        >>> from tm_bandit.policies import ArmStats, Board, TopTwo
-        >>> board = Board([ArmStats("a", 9, 90, debiased=2.2, debiased_stderr=0.1),
-        ...                ArmStats("b", 6, 60, debiased=2.5, debiased_stderr=0.1, optimistic=1.5),
-        ...                ArmStats("c", 1, 10, debiased=5.0, debiased_stderr=0.1, optimistic=3.0)])
-        >>> TopTwo().choose(board, random.Random(0))
-        'b'
-    """
-
-    def __init__(self, challenger: UCB | None = None) -> None:
-        if not isinstance(challenger, (UCB, type(None))):
-            raise InputError(f"Expected challenger to be a UCB policy, but got {type(challenger).__name__}.")
-        self.challenger = UCB() if challenger is None else challenger
-        self.needs = self.challenger.needs
-
-    def with_index(self, index: Literal["witness", "bound"]) -> TopTwo:
-        """Return this policy with the index that its challenger left open, see :meth:`UCB.with_index`.
-
-        Args:
-            index: what to use if the challenger has none.
-        """
-        made = copy.copy(self)
-        TopTwo.__init__(made, self.challenger.with_index(index))
-        return made
-
-    def choose(self, board: Board, rng: random.Random) -> str:
-        """Return the leader or its challenger, whichever has fewer samples."""
-        leader = lowest(board, central)
-        rivals = [arm for arm in board if arm.name != leader.name and _may_win(arm, central(leader))]
-        if not rivals:
-            return leader.name
-        name = self.challenger.choose(board.only(rivals), rng)
-        return lowest([leader, board[name]], board.promised).name
-
-
-def _may_win(arm: ArmStats, loss: float) -> bool:
-    """Whether the arm's bound leaves open that it is better than ``loss``; an arm without any number is no rival."""
-    return not (math.isnan(central(arm)) or arm.optimistic > loss)
 
 
 class Rung(NamedTuple):

@@ -7,9 +7,10 @@ import math
 import random
 from typing import Literal
 
+from tm_bandit._arguments import check_number
 from tm_bandit.errors import InputError
-from tm_bandit.policies.base import ArmStats, Policy, lowest
 from tm_bandit.policies.board import Board
+from tm_bandit.policies.policy import ArmStats, Policy, lowest
 
 #: Width of the index in units of the textbook's root, which supposes the worst case; chosen on the benchmark,
 #: see benchmarks/results/constants.md.
@@ -55,14 +56,9 @@ class UCB(Policy):
     def __init__(self, *, exploration: float = 1.0, index: Literal["witness", "bound"] | None = None) -> None:
         if index not in ("witness", "bound", None):
             raise InputError(f"Expected index to be 'witness' or 'bound', but got {index!r}; choose one of these.")
-        if not (math.isfinite(exploration) and exploration >= 0.0):
-            raise InputError(f"Expected a finite exploration factor >= 0, but got {exploration}; leave it out.")
         if index == "bound" and exploration != 1.0:
-            raise InputError(
-                f"Expected no exploration factor with the metric's own bound, but got {exploration}; leave it out, or "
-                "use bound='witness'."
-            )
-        self.exploration = exploration
+            raise InputError(f"Expected no exploration factor with index='bound', but got {exploration}; leave it out.")
+        self.exploration = check_number("exploration", exploration, least=0)
         self.index = index
         # What the witness index looks at is good enough as old as the selector's last refresh.
         self.needs = frozenset({"optimistic"} if index == "bound" else ())
@@ -78,8 +74,7 @@ class UCB(Policy):
         """
         if self.index == "witness" and index == "bound":
             raise InputError(
-                "Expected bound='witness' for index='witness', but got a bound without standard errors; use "
-                "bound='witness', or leave the index out."
+                "Expected a bound with standard errors for index='witness', but got none; use bound='witness'."
             )
         made = copy.copy(self)
         UCB.__init__(made, exploration=self.exploration, index=self.index or index)

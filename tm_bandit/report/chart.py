@@ -1,7 +1,7 @@
 """The picture of a selection, described once: the renderers in ``svg.py`` and ``plot.py`` only draw it.
 
-Two panels share the samples drawn as their x axis. Above is what was known of each arm: its score, and the interval
-around it. Below is where the budget went: one row per arm, stronger where the arm got more of the samples.
+First comes one row per arm, the best on top: a dot and an interval for how far it is behind the best, and where the
+budget went, stronger where the arm got more of the samples. Below are the scores over time, with their intervals.
 """
 
 from __future__ import annotations
@@ -11,25 +11,43 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tm_bandit.report.result import SelectionResult, central_score
+from tm_bandit.report.axis import Axis
+from tm_bandit.report.result import SelectionResult, central_score, number, with_interval
 
 #: The colours of the best arm and its closest rivals: Okabe and Ito's, told apart by colour-blind readers too. More
 #: hues could not be told apart, so further arms are grey.
 PALETTE = ("#0072b2", "#d97f00", "#009e73", "#c2558f", "#c8452d", "#3a9fd6", "#7a5fb5")
 GREY = "#a5abb4"
 
-_LABEL = 32  # characters of the longest name that is shown in full
+_LABEL = 48  # characters of the longest name that is shown in full: they take 40 % of the width
 _MAX_POINTS = 400  # per arm; more could not be told apart on a screen
-_MAX_STRETCHES = 120
+_MAX_STRETCHES = 60
+_NEAR = 20  # an axis that reaches this many times farther than what is near is better logarithmic
+
+
+class Mark(NamedTuple):
+    """An arm's dot and interval.
+
+    Args:
+        value: where the dot is; ``nan`` if there is none.
+        lower: one end of the interval; may be infinite, and is ``nan`` if there is none.
+        upper: the other end.
+        solid: whether it is decided that the arm is the best or worse.
+    """
+
+    value: float = math.nan
+    lower: float = math.nan
+    upper: float = math.nan
+    solid: bool = True
 
 
 class Series(NamedTuple):
-    """One arm in both panels.
+    """One arm in all panels.
 
     Args:
         name: the arm's name.
         label: the name as the picture shows it.
-        colour: place in :data:`PALETTE`; ``None`` is grey and not named in the upper panel.
+        colour: place in :data:`PALETTE`; ``None`` is grey and not named beside the scores over time.
         share: the arm's part of all samples.
         shares: its part of the samples in equally long stretches of the run.
         x: samples that all arms had drawn at each of its pulls, then the end of the run; empty if it has no line.
@@ -37,6 +55,8 @@ class Series(NamedTuple):
         lower: one end of the interval, in the same way; may be infinite.
         upper: the other end.
         band: index from which the interval is filled: only the best arm's is, once it is narrow enough.
+        mark: the dot and the interval in the arm's row.
+        detail: all that is known of the arm, for those who point at it.
     """
 
     name: str
@@ -49,6 +69,8 @@ class Series(NamedTuple):
     lower: Sequence[float] = ()
     upper: Sequence[float] = ()
     band: int = 0
+    mark: Mark = Mark()
+    detail: str = ""
 
     def cells(self) -> list[tuple[float, float, float]]:
         """Return the coloured stretches of the arm's row: start and width as parts of the run, and how strong."""
@@ -61,13 +83,17 @@ class Chart(NamedTuple):
 
     Args:
         title: the outcome in a few words.
-        note: how to read the upper panel.
-        unit: what its y axis shows.
+        note: how to read the scores over time.
+        unit: what their y axis shows.
         higher_is_better: which end of an interval is the optimistic one.
         total: samples drawn, the end of the x axis.
         low: lower end of the y axis.
         high: upper end of the y axis.
         series: the arms, the best first.
+        marks: the axis of the dots.
+        marks_unit: what it shows.
+        marks_note: how to read them.
+        relative: whether they are differences to the best, else scores.
     """
 
     title: str
@@ -78,10 +104,14 @@ class Chart(NamedTuple):
     low: float
     high: float
     series: Sequence[Series]
+    marks: Axis = Axis(0.0, 1.0)
+    marks_unit: str = ""
+    marks_note: str = ""
+    relative: bool = False
 
     def height(self, value: float) -> float:
         """Return where a score is in the frame: 0 at the bottom, 1 at the top, the nearer of them if it is outside."""
-        return (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
+        return Axis(self.low, self.high).place(value)
 
     def ends(self, arm: Series) -> tuple[Sequence[float], Sequence[float]]:
         """Return an arm's interval, the optimistic end first."""
@@ -116,12 +146,15 @@ def make_chart(result: SelectionResult) -> Chart:
     for rank, row in enumerate(rows):
         colour, entries = rank if rank < len(PALETTE) else None, pulls[row["arm"]]
         arm = Series(row["arm"], labels[row["arm"]], colour, row["share"], _shares(entries, total, width))
-        series.append(_with_line(arm, entries, total))
+        series.append(_with_line(arm, entries, total)._replace(detail=_detail(row, result.score_name)))
+    behind = any(math.isfinite(row["behind"]) for row in rows)
+    for at, row in enumerate(rows):
+        series[at] = series[at]._replace(mark=_mark(row, behind, row["arm"] == result.best))
     low, high = frame(series)
     beyond = [at for at, arm in enumerate(series) if arm.x and not low <= arm.centre[-1] <= high]
     for at in beyond:
         series[at] = series[at]._replace(x=())
-    note = "dashed and dotted: optimistic and pessimistic ends of the intervals"
+    note = "dashed and dotted: optimistic and pessimistic ends of the first two arms' intervals"
     if series:  # an interval wider than a third of the frame would fill the panel
         widths = [upper - lower for lower, upper in zip(series[0].lower, series[0].upper, strict=True)]
         band = max((at + 1 for at, width in enumerate(widths) if not width <= (high - low) / 3), default=0)
@@ -133,8 +166,58 @@ def make_chart(result: SelectionResult) -> Chart:
     if result.best is None:
         title = "No arm was evaluated"
     higher = result.higher_is_better
-    unit = f"{result.metric.removeprefix('Optimistic')} ({'higher' if higher else 'lower'} is better)"
-    return Chart(title, note, unit, higher, total, low, high, series)
+    unit = f"{result.score_name} ({'higher' if higher else 'lower'} is better)"
+    axis = marks_axis([arm.mark for arm in series])
+    marks_unit = f"behind the best by ({result.score_name})" if behind else unit
+    how = _how_to_read(series, axis)
+    return Chart(title, note, unit, higher, total, low, high, series, axis, marks_unit, how, behind)
+
+
+def marks_axis(marks: Sequence[Mark]) -> Axis:
+    """Return the axis on which all dots can be seen, and the intervals as far as they leave the dots room.
+
+    It is linear, or nearly logarithmic where the farthest dot would press the near ones together.
+
+    Args:
+        marks: the dots, the best first.
+    """
+    dots = [mark.value for mark in marks if math.isfinite(mark.value)]
+    ends = [end for mark in marks for end in (mark.lower, mark.upper) if math.isfinite(end)]
+    widths = sorted(mark.upper - mark.lower for mark in marks if math.isfinite(mark.upper - mark.lower))
+    room = max([2.0 * max(map(abs, dots), default=0.0), *widths[len(widths) // 2 :][:1]])
+    shown = [*dots, *(end for end in ends if abs(end) <= room)]
+    near = min((_size(mark) for mark in marks if _size(mark) > 0.0), default=math.inf)
+    knee = near if near * _NEAR < max(map(abs, shown), default=0.0) else math.inf
+    return Axis.around(shown, knee)
+
+
+def _size(mark: Mark) -> float:
+    """Return the larger of an arm's distance and half of its interval: a dot at 0.01 +- 1 needs a scale of 1."""
+    half = (mark.upper - mark.lower) / 2.0
+    return max(abs(mark.value), half if math.isfinite(half) else 0.0) if math.isfinite(mark.value) else 0.0
+
+
+def _mark(row: Mapping[str, Any], behind: bool, best: bool) -> Mark:
+    solid = not str(row["verdict"]).startswith(("tie", "undecided"))
+    if not behind:
+        return Mark(central_score(row), row["lower"], row["upper"], solid)
+    return Mark(0.0) if best else Mark(row["behind"], row["behind_lower"], row["behind_upper"], solid)
+
+
+def _how_to_read(series: Sequence[Series], axis: Axis) -> str:
+    note = "dot: estimate; line: interval"
+    note += "; hollow: not told from the best" if any(not arm.mark.solid for arm in series) else ""
+    return note + ("; logarithmic axis" if math.isfinite(axis.knee) else "")
+
+
+def _detail(row: Mapping[str, Any], unit: str) -> str:
+    lines = [row["arm"], f"{row['n']:,} samples in {row['pulls']:,} pulls ({row['share']:.1%})"]
+    if not math.isnan(central_score(row)):
+        lines.append(f"{unit} {with_interval(central_score(row), row['lower'], row['upper'])}")
+    if not math.isnan(row["behind"]):
+        behind = with_interval(row["behind"], row["behind_lower"], row["behind_upper"])
+        lines.append(f"behind the best by {behind}, correlation {number(row['correlation'])}")
+    return "\n".join([*lines, str(row["verdict"])])
 
 
 def frame(series: Sequence[Series]) -> tuple[float, float]:
@@ -187,7 +270,8 @@ def spread(places: Sequence[float], gap: float) -> list[float]:
 def short_names(names: Sequence[str], length: int = _LABEL) -> dict[str, str]:
     """Cut long names so that they can still be told apart.
 
-    What all names begin and end with goes first; what is still too long loses its middle.
+    What all names begin and end with goes first, then the words that all have in the same place; what is still too long
+    loses its middle.
 
     Args:
         names: the names, without repetition.
@@ -196,6 +280,8 @@ def short_names(names: Sequence[str], length: int = _LABEL) -> dict[str, str]:
     Example:
         >>> list(short_names(["run/epoch=10-step=2000.ckpt", "run/epoch=9-step=1800.ckpt"], 20).values())
         ['…10-step=2000…', '…9-step=1800…']
+        >>> list(short_names(["cfg 1 num_inference_steps 50", "cfg 4 num_inference_steps 8"], 20).values())
+        ['…1…50', '…4…8']
         >>> list(short_names(["ema", "raw"]).values())
         ['ema', 'raw']
     """
@@ -203,12 +289,24 @@ def short_names(names: Sequence[str], length: int = _LABEL) -> dict[str, str]:
     if len(names) > 1 and any(len(name) > length for name in names):
         head = _shared(names)
         tail = _shared([name[head:][::-1] for name in names])
+    texts = [("…" if head else "") + name[head : len(name) - tail] + ("…" if tail else "") for name in names]
+    if len(names) > 1 and any(len(text) > length for text in texts):
+        texts = _without_shared_words(texts)
     cut = {}
-    for name in names:
-        text = ("…" if head else "") + name[head : len(name) - tail] + ("…" if tail else "")
+    for name, text in zip(names, texts, strict=True):
         keep = (length - 1) // 2
         cut[name] = text if len(text) <= length else f"{text[:keep]}…{text[keep + 1 - length :]}"
     return cut
+
+
+def _without_shared_words(texts: Sequence[str]) -> list[str]:
+    """Leave out the words that all texts have in the same place, if they have equally many."""
+    words = [re.findall(r"[^\W_]+|[\W_]+", text) for text in texts]
+    if len({len(line) for line in words}) > 1:
+        return list(texts)
+    same = [len(set(column)) == 1 for column in zip(*words, strict=True)]
+    lines = ("".join("…" if alike else word for word, alike in zip(line, same, strict=True)) for line in words)
+    return [re.sub("…+", "…", line) for line in lines]
 
 
 def _shared(names: Sequence[str]) -> int:

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 #: The columns whose numbers may be missing or infinite.
-_SCORES = frozenset({"estimate", "debiased", "lower", "upper", "share"})
+_SCORES = frozenset(
+    {"estimate", "debiased", "lower", "upper", "share", "behind", "behind_lower", "behind_upper", "correlation"}
+)
 
 
 def encode(value: Any, indent: int | None = None) -> str:

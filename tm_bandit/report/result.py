@@ -5,23 +5,40 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tm_bandit._files import atomic_write
 from tm_bandit.errors import InputError
 from tm_bandit.report.encoding import decode_history, encode
+from tm_bandit.report.thumbnails import data_uri, is_data_uri
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
-#: Version of the files that :meth:`SelectionResult.to_json` writes; older ones are read too.
-FORMAT_VERSION = 1
+#: Version of the files that :meth:`SelectionResult.to_json` writes; older ones are read too. 1: of version 0.1, without
+#: :data:`LATER_COLUMNS`. 2: since version 0.2.
+FORMAT_VERSION = 2
+
+#: Columns that version 0.1 did not have.
+LATER_COLUMNS = ("behind", "behind_lower", "behind_upper", "correlation")
 
 #: The columns of :meth:`SelectionResult.table`, in order.
-COLUMNS = ("arm", "pulls", "n", "estimate", "debiased", "lower", "upper", "share", "verdict")
+COLUMNS = ("arm", "pulls", "n", "estimate", "debiased", "lower", "upper", *LATER_COLUMNS, "share", "verdict")
+
+#: What is shown of them to people, and under which heading.
+SHOWN = {
+    **{name: name for name in ("arm", "n", "estimate", "debiased", "lower", "upper")},
+    "behind": "behind the best by",
+    **{name: name for name in ("correlation", "share", "verdict")},
+}
+
+#: Where samples have costs, what they cost comes after how many there are.
+COST = "cost"
 
 #: The columns of :attr:`SelectionResult.history`: one entry per pull.
 HISTORY_COLUMNS = ("samples", "arm", "n", "estimate", "debiased", "lower", "upper", "best", "status")
@@ -30,16 +47,30 @@ HISTORY_COLUMNS = ("samples", "arm", "n", "estimate", "debiased", "lower", "uppe
 _WORDS = {"won": "certified", "budget_exhausted": "budget spent"}
 
 _SENTENCES = {
-    "won": "certified: every rival's optimistic score is worse than the winner's pessimistic one{margin}",
+    "won": "certified best{margin}: every rival is worse{sure}",
     "likely": "likely best{margin}: a heuristic, not a certificate",
-    "tie": "a tie: these arms cannot be told apart with the samples drawn",
+    "tie": "a tie{margin}: these arms cannot be told apart with the samples drawn",
     "target_met": "the target score is met",
     "budget_exhausted": "the budget is spent and the rivals are not ruled out",
     "unfinished": "the run is not over",
 }
 
+#: Pairing takes (1 - correlation) times the samples, so below this it saves less than a tenth of them.
+_LITTLE_IN_COMMON = 0.1
 
-@dataclass(eq=False)
+#: What the fields of a saved result must be.
+_KINDS: dict[str, Any] = {
+    "best": (str, type(None)),
+    **dict.fromkeys(("status", "metric", "stopped_by"), str),
+    "higher_is_better": bool,
+    **dict.fromkeys(("arms", "tied"), list),
+    **dict.fromkeys(("retired", "history", "settings"), dict),
+    **dict.fromkeys(("uniform_cost", "seed"), int),
+    "budget": (int, float),
+}
+
+
+@dataclass(eq=False, repr=False)
 class SelectionResult:
     """The outcome of a selection in the metric's own unit.
 
@@ -49,13 +80,15 @@ class SelectionResult:
             ``"unfinished"`` (asked for in the middle of a run, or after Ctrl-C).
         metric: name of the metric.
         higher_is_better: direction of the metric.
-        arms: the rows of :meth:`table`.
+        arms: the rows of :meth:`table`, with ``twin`` if an arm is the same model as an earlier one, ``pictures``, see
+            :attr:`pictures`, and ``cost`` if the budget was not in samples.
         tied: the arms that cannot be told from ``best`` (``status="tie"``).
         retired: ``{arm: reason}`` of the arms that failed or were taken out.
         history: columns of equal length, one entry per pull (see :data:`HISTORY_COLUMNS`); the score columns are those
             of the pulled arm. A later pull may overturn an earlier ``best`` or ``status``, and this is where it shows.
-        uniform_cost: samples that evaluating all arms equally would have cost for the same certainty.
-        budget: samples that could be spent.
+        uniform_cost: samples it would take to draw every arm as often as the last rival that was ruled out; 0 if the
+            run is not decided.
+        budget: samples that could be drawn, or what they might cost, see :attr:`unit`.
         seed: seed of the run.
         stopped_by: ``"stop"``, ``"budget"``, ``"target"``, ``"exhausted"`` (the arms have no samples left),
             ``"interrupt"`` or ``""``.
@@ -69,6 +102,8 @@ class SelectionResult:
         True
         >>> result.num_samples
         {'a': 10}
+        >>> result
+        SelectionResult(best='a', status='won', FID 3, 1 arm, 10 samples)
     """
 
     best: str | None
@@ -80,14 +115,18 @@ class SelectionResult:
     retired: dict[str, str] = field(default_factory=dict)
     history: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in HISTORY_COLUMNS})
     uniform_cost: int = 0
-    budget: int = 0
+    budget: float = 0
     seed: int = 0
     stopped_by: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for name in LATER_COLUMNS:
+            self.arms = [row if name in row else {**row, name: math.nan} for row in self.arms]
+
     @property
     def num_samples(self) -> dict[str, int]:
-        """Samples drawn from each arm."""
+        """Samples drawn from each arm, by name; :attr:`total_samples` is their sum. A metric's own is a number."""
         return {row["arm"]: row["n"] for row in self.arms}
 
     @property
@@ -101,30 +140,127 @@ class SelectionResult:
         return sum(row["n"] for row in self.arms)
 
     @property
+    def unit(self) -> str:
+        """What the budget counted: ``"samples"``, ``"seconds"``, or ``"cost"`` in a unit of the user's own."""
+        return str(self.settings.get("unit", "samples"))
+
+    @property
+    def cost(self) -> dict[str, float]:
+        """What the samples of each arm cost, in the :attr:`unit` of the budget; empty if that is samples."""
+        return {row["arm"]: row[COST] for row in self.arms if COST in row}
+
+    @property
+    def total_cost(self) -> float:
+        """What all samples cost; 0 if the budget was in samples."""
+        return sum(self.cost.values())
+
+    @property
     def best_score(self) -> float:
         """Debiased score of the recommended arm (the plain estimate if there is none); ``nan`` without an arm."""
         return next((central_score(row) for row in self.arms if row["arm"] == self.best), math.nan)
 
+    @property
+    def score_name(self) -> str:
+        """The metric's name as people say it: FID, not OptimisticFID."""
+        return self.metric.removeprefix("Optimistic")
+
+    @property
+    def pictures(self) -> dict[str, list[str]]:
+        """Small pictures of the first samples, in order, as data URIs, of the arms that have some."""
+        found = {row["arm"]: [uri for uri in row.get("pictures", ()) if is_data_uri(uri)] for row in self._sorted()}
+        return {name: uris for name, uris in found.items() if uris}
+
+    def add_pictures(self, arm: str, files: Sequence[bytes]) -> None:
+        """Show samples of an arm on the page.
+
+        Args:
+            arm: name of the arm.
+            files: PNG files, see :func:`~tm_bandit.report.thumbnails.thumbnails`.
+
+        Raises:
+            InputError: if there is no such arm.
+        """
+        if arm not in self.num_samples:
+            raise InputError(f"Expected one of the arms {sorted(self.num_samples)}, but got {arm!r}.")
+        next(row for row in self.arms if row["arm"] == arm)["pictures"] = [data_uri(file) for file in files]
+
     def table(self) -> list[dict[str, Any]]:
-        """Return one row per arm, the best first, then by score: the columns are :data:`COLUMNS`."""
+        """Return one row per arm, the best first, then the closest to it.
+
+        The columns are :data:`COLUMNS`, and ``cost`` after ``n`` if the budget was not in samples.
+        """
+        # Version 0.1 did not compare arms.
+        columns = with_cost(COLUMNS) if self.cost else COLUMNS
+        return [{name: row.get(name, math.nan) for name in columns} for row in self._sorted()]
+
+    def _sorted(self) -> list[dict[str, Any]]:
+        compared = any(math.isfinite(row.get("behind", math.nan)) for row in self.arms)
 
         def key(row: Mapping[str, Any]) -> tuple[bool, bool, float]:
             score = -central_score(row) if self.higher_is_better else central_score(row)
-            return row["arm"] != self.best, row["arm"] in self.retired, math.inf if math.isnan(score) else score
+            place = row.get("behind", math.nan) if compared else score
+            return row["arm"] != self.best, row["arm"] in self.retired, math.inf if math.isnan(place) else place
 
-        return [{name: row[name] for name in COLUMNS} for row in sorted(self.arms, key=key)]
+        return sorted(self.arms, key=key)
+
+    def to_pandas(self) -> DataFrame:
+        """Return :meth:`table` as a data frame, the arms' names as its index (needs pandas).
+
+        Raises:
+            ModuleNotFoundError: if pandas is missing.
+        """
+        try:
+            from pandas import DataFrame
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError("Data frames need pandas; install it with: pip install pandas") from error
+        return DataFrame(self.table(), columns=with_cost(COLUMNS) if self.cost else list(COLUMNS)).set_index("arm")
 
     def summary(self) -> str:
         """Return the outcome as a sentence or two."""
         if self.best is None:
             return f"No arm was evaluated ({self.total_samples} samples drawn)."
-        text = f"{self.best} ({self.metric} {number(self.best_score)}): {self.outcome()}"
+        text = f"{self.best} ({self.score_name} {number(self.best_score)}): {self.outcome()}"
         text += f" ({', '.join([self.best, *self.tied])})" if self.tied else ""
         text += "; interrupted" if self.stopped_by == "interrupt" else ""
+        others = len(self.undecided) if self.tied else 0
+        text += f"; {others} more {'is' if others == 1 else 'are'} undecided" if others else ""
         text += f". {self.total_samples} samples drawn"
-        if self.uniform_cost > 0:
-            text += f"; evaluating all arms equally to the same certainty takes {self.uniform_cost}"
-        return text + "."
+        if self.cost:
+            text += f" at a cost of {spoken(self.total_cost, self.unit)}"
+        if self.saving:
+            text += f"; drawing every arm as often as the closest rival takes {self.uniform_cost}"
+        return " ".join([text + ".", *self.notes])
+
+    @property
+    def saving(self) -> bool:
+        """Whether :attr:`uniform_cost` is what uniform evaluation takes, and more: the run ended when it was decided.
+
+        Otherwise the rivals went on being sampled after they were ruled out, and their counts say nothing.
+        """
+        return self.uniform_cost > self.total_samples and self.status in ("won", "likely") and self.stopped_by == "stop"
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader should know beside the outcome, in sentences: arms that are one model, noise without effect.
+
+        Example:
+            >>> rows = [{"arm": "a"}, {"arm": "b", "twin": "a"}]
+            >>> SelectionResult("a", "tie", "FID", False, rows).notes
+            ['b is the same model as a (identical samples).']
+        """
+        found = [
+            f"{row['arm']} is the same model as {row['twin']} (identical samples)."
+            for row in self.arms
+            if "twin" in row
+        ]
+        known = [row["correlation"] for row in self.arms if not math.isnan(row.get("correlation", math.nan))]
+        paired = self.settings.get("pairing") == "common"
+        if paired and known and sum(known) / len(known) < _LITTLE_IN_COMMON:
+            found.append(
+                f"The arms' samples hardly have noise in common (mean correlation below {_LITTLE_IN_COMMON}), so "
+                "comparisons are as wide as with independent noise."
+            )
+        return found
 
     @property
     def unrivalled(self) -> bool:
@@ -142,29 +278,38 @@ class SelectionResult:
             return "the only arm, there is nothing to compare it with" + ("" if len(self.arms) == 1 else " any more")
         epsilon = self.settings.get("epsilon", 0.0)
         margin = f", up to epsilon = {number(epsilon)}" if epsilon else ""
-        return _SENTENCES.get(self.status, self.status).format(margin=margin)
+        delta = self.settings.get("delta")
+        sure = f", with {100 * (1 - delta):.4g}% confidence" if delta else ""
+        return _SENTENCES.get(self.status, self.status).format(margin=margin, sure=sure)
+
+    @property
+    def undecided(self) -> list[str]:
+        """Arms that are neither ruled out nor tied with the best: they have too few samples."""
+        return [row["arm"] for row in self._sorted() if str(row.get("verdict", "")).startswith("undecided")]
 
     def to_markdown(self) -> str:
         """Return the outcome and the table as Markdown."""
-        lines = [self.summary(), "", "| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+        heads = self._heads()
+        lines = [self.summary(), "", "| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
         for row in self.table():
-            cells = [_cell(name, row[name]) for name in COLUMNS]
+            cells = [cell.replace("|", "\\|") for cell in cells_of(row)]
             if row["arm"] == self.best:
                 cells[0] = f"**{cells[0]}**"
             lines.append("| " + " | ".join(cells) + " |")
         return "\n".join(lines) + "\n"
 
-    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Return a page with the verdict, each arm's bounds over time, where the budget went, and the table.
+    def to_html(self, path: str | os.PathLike[str] | None = None, *, refresh: int | None = None) -> str:
+        """Return a page: the verdict, how far each arm is behind the best, the scores over time, samples, the table.
 
-        The page needs nothing else: no network, no script, no other file.
+        The page needs nothing else: no network, no other file.
 
         Args:
             path: file to write, if any.
+            refresh: seconds after which a browser shall read the page again.
         """
         from tm_bandit.report.html import render_html
 
-        return _written(render_html(self), path)
+        return _written(render_html(self, refresh), path)
 
     def to_json(self, path: str | os.PathLike[str] | None = None, *, indent: int | None = None) -> str:
         """Return the result as JSON, and write it to ``path`` if one is given.
@@ -189,22 +334,46 @@ class SelectionResult:
             InputError: if the text is not a selection result.
         """
         is_text = isinstance(source, str) and (not source.strip() or source.lstrip()[0] == "{")
-        text = str(source) if is_text else Path(source).read_text("utf-8")
+        try:
+            text = str(source) if is_text else Path(source).read_text("utf-8")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "not a text file"
+            raise InputError(f"Expected a saved result, but could not read {source} ({reason}); check it.") from error
         try:
             data = json.loads(text)
             if not 1 <= (version := data.pop("version")) <= FORMAT_VERSION:
                 raise ValueError(f"its version is {version}, known are 1 to {FORMAT_VERSION}: update tm_bandit")
             data.pop("run", None)  # the callback notes there whose selection it is
             arms = [decode_history(row) for row in data.pop("arms")]
-            return cls(arms=arms, history=decode_history(data.pop("history")), **data)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return cls(arms=arms, history=decode_history(data.pop("history")), **data)._checked()
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InputError(
-                f"Expected the JSON of a selection result, but got {text[:60]!r} ({error}); "
-                "use a file written by SelectionResult.to_json."
+                f"Expected what SelectionResult.to_json wrote, but got {text[:50]!r}: {error}; give such a file."
             ) from error
 
+    def _checked(self) -> SelectionResult:
+        """Return itself, or raise ``ValueError`` or ``TypeError`` if it contradicts itself."""
+        for item, kind in _KINDS.items():
+            if not isinstance(getattr(self, item), kind):
+                raise TypeError(f"its {item} is a {type(getattr(self, item)).__name__}")
+        for row in self.arms:
+            lost = [name for name in COLUMNS if name not in row and name not in LATER_COLUMNS]
+            if (
+                lost
+                or not isinstance(row["arm"], str)
+                or not all(isinstance(row[name], int) for name in ("n", "pulls"))
+            ):
+                raise ValueError(f"an arm has no {', '.join(lost) or 'name or counts'}")
+        named = {*self.tied, *self.retired, *self.history.get("arm", ()), *([] if self.best is None else [self.best])}
+        strangers = sorted(named - set(self.num_samples))
+        if strangers or len({len(column) for column in self.history.values()}) > 1:
+            raise ValueError(f"{strangers[0]!r} is none of its arms" if strangers else "its history has gaps")
+        return self
+
     def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
-        """Draw each arm's interval over the budget and where the budget went (needs matplotlib).
+        """Draw how far each arm is behind the best, where the budget went, and the scores over time.
+
+        It needs matplotlib. A notebook shows the figure that is returned, once.
 
         Args:
             path: image file to write, if any.
@@ -213,19 +382,58 @@ class SelectionResult:
 
         return plot_result(self, path)
 
+    def _heads(self) -> list[str]:
+        return [SHOWN.get(name, name) for name in (with_cost(SHOWN) if self.cost else SHOWN)]
+
     def __eq__(self, other: object) -> bool:
         # As text, because a score that is not known, NaN, is not equal to itself.
         return self.to_json() == other.to_json() if isinstance(other, SelectionResult) else NotImplemented
 
+    def __repr__(self) -> str:
+        arms = f"{len(self.arms)} arm{'' if len(self.arms) == 1 else 's'}"
+        what = f"best={self.best!r}, status={self.status!r}, {self.score_name} {number(self.best_score)}"
+        return f"SelectionResult({what}, {arms}, {self.total_samples} samples)"
+
+    def _repr_html_(self) -> str:
+        """Return the summary and the table as a notebook shows them."""
+        head = "".join(f"<th>{escape(name)}</th>" for name in self._heads())
+        rows = ["".join(f"<td>{escape(cell)}</td>" for cell in cells_of(row)) for row in self.table()]
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        return f"<p>{escape(self.summary())}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
     def __str__(self) -> str:
-        rows = [list(COLUMNS), *([_cell(name, row[name]) for name in COLUMNS] for row in self.table())]
+        rows = [self._heads(), *(cells_of(row) for row in self.table())]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        text = {0, len(COLUMNS) - 1}  # these columns start at the left
+        text = {0, len(widths) - 1}  # these columns start at the left
         lines = []
         for row in rows:
             cells = [(cell.ljust if at in text else cell.rjust)(widths[at]) for at, cell in enumerate(row)]
             lines.append("  ".join(cells).rstrip())
         return "\n".join([*lines, self.summary()])
+
+
+def with_cost(columns: Iterable[str]) -> list[str]:
+    """Return columns with that of the cost.
+
+    Example:
+        >>> with_cost(("arm", "n", "share"))
+        ['arm', 'n', 'cost', 'share']
+    """
+    return [name for column in columns for name in ((column, COST) if column == "n" else (column,))]
+
+
+def spoken(amount: float, unit: str) -> str:
+    """Return a cost as people read it.
+
+    Args:
+        amount: how much.
+        unit: see :attr:`SelectionResult.unit`.
+
+    Example:
+        >>> spoken(1234.5, "cost"), spoken(90.0, "seconds")
+        ('1234', '90 s')
+    """
+    return number(amount) + (" s" if unit == "seconds" else "")
 
 
 def _written(text: str, path: str | os.PathLike[str] | None) -> str:
@@ -256,9 +464,32 @@ def number(value: float) -> str:
     return f"{value:.4g}" if abs(value) < 1e4 or math.isinf(value) else f"{value:,.0f}"
 
 
-def _cell(name: str, value: Any) -> str:
+def with_interval(value: float, lower: float, upper: float) -> str:
+    """Return a score and its interval, without one about which nothing is known.
+
+    Example:
+        >>> with_interval(1.5, 1.0, 2.0), with_interval(1.5, float("-inf"), float("inf"))
+        ('1.5 [1, 2]', '1.5')
+    """
+    known = math.isfinite(lower) or math.isfinite(upper)
+    return f"{number(value)} [{number(lower)}, {number(upper)}]" if known else number(value)
+
+
+def cells_of(row: Mapping[str, Any]) -> list[str]:
+    """Return a row of the table as it is shown: a text for each of :data:`SHOWN`.
+
+    Args:
+        row: a row of :meth:`SelectionResult.table`.
+    """
+    return [_cell(name, row) for name in (with_cost(SHOWN) if COST in row else SHOWN)]
+
+
+def _cell(name: str, row: Mapping[str, Any]) -> str:
+    value = row[name]
     if name == "share":
         return f"{value:.1%}"
-    if isinstance(value, float):
-        return number(value)
-    return str(value).replace("|", "\\|").replace("\n", " ")
+    if name == "correlation":
+        return "-" if math.isnan(value) else f"{value:.2f}"
+    if name == "behind":
+        return with_interval(value, row["behind_lower"], row["behind_upper"])
+    return number(value) if isinstance(value, float) else str(value).replace("\n", " ")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 
+from tm_bandit.report.axis import nice_ticks
 from tm_bandit.report.chart import Chart, Series
 
 _WIDTH = 960
 _LEFT = 64
-_LETTER = 8.0  # pixels of a letter in a wide bold font, so that no font cuts a name
+_LETTER = 7.5  # pixels of a letter in a wide bold font, so that no font cuts a name
 
 
 def colour_class(arm: Series) -> str:
@@ -42,19 +43,19 @@ def scores_svg(chart: Chart, height: int = 380) -> str:
     for tick in nice_ticks(chart.low, chart.high):
         y = at_y(tick)
         marks.append(f'<line class="grid" x1="{_LEFT}" x2="{right:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        marks.append(f'<text class="tick" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{tick:g}</text>')
+        marks.append(f'<text class="tick" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_short(tick)}</text>')
     middle = f'transform="translate(15 {(top + bottom) / 2}) rotate(-90)" text-anchor="middle"'
     marks.append(f'<text class="axis" {middle}>{escape(chart.unit)}</text>')
     for arm in reversed(chart.series):  # the best one on top
         if not arm.x:
             continue
-        marks.append(f'<g class="arm {colour_class(arm)}"><title>{escape(arm.name)}</title>')
+        marks.append(f'<g class="arm {colour_class(arm)}"><title>{escape(arm.detail)}</title>')
         xs = [_LEFT + x / max(1, chart.total) * (right - _LEFT) for x in arm.x]
         if arm is chart.series[0]:
             sides = [arm.upper[arm.band :], arm.lower[arm.band :]]
             upper, lower = (_corners(xs[arm.band :], [at_y(end) for end in side]) for side in sides)
             marks.append(f'<polygon class="band" points="{" ".join(upper + lower[::-1])}"/>')
-        if arm.colour is not None:
+        if arm in chart.series[:2]:
             for name, ends in zip(("hopeful", "doubtful"), chart.ends(arm), strict=True):
                 marks.append(f'<path class="end {name}" d="{path(xs, ends)}"/>')
         marks.append(f'<path class="line" d="{path(xs, arm.centre)}"/></g>')
@@ -66,48 +67,70 @@ def scores_svg(chart: Chart, height: int = 380) -> str:
     return _svg(height, f"Score and interval of each arm while the samples are drawn: {chart.unit}", marks)
 
 
-def allocation_svg(chart: Chart) -> str:
-    """Draw when each arm was sampled: one row per arm, stronger where it got more of the samples.
+def arms_svg(chart: Chart) -> str:
+    """Draw a row per arm: its name, its dot and interval, when it was sampled, and its part of the samples.
 
     Args:
         chart: what to draw.
     """
-    row, top, right = 26, 6, _right(chart)
+    row, top = 22, 46
     bottom = top + row * len(chart.series)
-    marks = [_axis_x(chart, bottom)]
+    left = 20 + _LETTER * max((len(arm.label) for arm in chart.series), default=0)
+    right = left + (_WIDTH - left) * 0.58
+    start, end = right + 24, _WIDTH - 52
+
+    def at_x(value: float) -> float:
+        return left + chart.marks.place(value) * (right - left)
+
+    heads = (((left + right) / 2, chart.marks_unit), ((start + end) / 2, "samples drawn"))
+    marks = [f'<text class="axis" x="{x:.1f}" y="14" text-anchor="middle">{escape(text)}</text>' for x, text in heads]
+    for tick in chart.marks.ticks():
+        kind = "zero" if tick == 0 else "grid"
+        x = at_x(tick)
+        marks.append(f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{top - 4}" y2="{bottom + 4}"/>')
+        ends = (top - 10, bottom + 17)
+        marks += [f'<text class="tick" x="{x:.1f}" y="{y}" text-anchor="middle">{_short(tick)}</text>' for y in ends]
+    for tick in nice_ticks(0.0, chart.total, 3):
+        x = start + tick / max(1, chart.total) * (end - start)
+        marks.append(f'<text class="tick" x="{x:.1f}" y="{top - 10}" text-anchor="middle">{_short(tick)}</text>')
     for at, arm in enumerate(chart.series):
-        y = top + row * at
+        y = top + row * at + row // 2
         cells = "".join(
-            f'<rect x="{_LEFT + start * (right - _LEFT):.2f}" y="{y + 4}" width="{width * (right - _LEFT):.2f}" '
-            f'height="{row - 8}" fill-opacity="{strong:.2f}"/>'
-            for start, width, strong in arm.cells()
+            f'<rect x="{start + begin * (end - start):.1f}" y="{y - 7}" width="{width * (end - start):.1f}" '
+            f'height="14" fill-opacity="{strong:.2f}"/>'
+            for begin, width, strong in arm.cells()
         )
         marks += [
-            f'<g class="arm {colour_class(arm)}"><title>{escape(arm.name)}: {arm.share:.1%}</title>',
-            f'<rect class="track" x="{_LEFT}" y="{y + 4}" width="{right - _LEFT:.1f}" height="{row - 8}"/>',
+            f'<g class="arm {colour_class(arm)}"><title>{escape(arm.detail)}</title>',
+            f'<rect class="hit" x="0" y="{y - row // 2}" width="{_WIDTH}" height="{row}"/>',
+            f'<text class="label" x="{left - 10:.1f}" y="{y + 4}" text-anchor="end">{escape(arm.label)}</text>',
+            _dot(arm, chart, y, at_x),
+            f'<rect class="track" x="{start:.1f}" y="{y - 7}" width="{end - start:.1f}" height="14"/>',
             f'<g class="fill">{cells}</g>',
-            f'<text class="tick" x="{_LEFT - 8}" y="{y + 17}" text-anchor="end">{arm.share:.1%}</text>',
-            f'<text class="label" x="{right + 10:.1f}" y="{y + 17}">{escape(arm.label)}</text></g>',
+            f'<text class="tick" x="{_WIDTH - 4}" y="{y + 4}" text-anchor="end">{arm.share:.1%}</text></g>',
         ]
-    return _svg(bottom + 44, "Which arm the samples were drawn from, over the run", marks)
+    return _svg(bottom + 26, f"Each arm: {chart.marks_unit}, and when it was sampled", marks)
 
 
-def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Return round numbers that cover an interval.
+def _dot(arm: Series, chart: Chart, y: int, at_x: Callable[[float], float]) -> str:
+    """Return an arm's dot on its interval; an end outside the axis is an arrow."""
+    value, lower, upper, solid = arm.mark
+    if not math.isfinite(value):
+        return ""
+    marks = []
+    if not math.isnan(lower) and not math.isnan(upper):
+        marks.append(f'<line class="span" x1="{at_x(lower):.1f}" x2="{at_x(upper):.1f}" y1="{y}" y2="{y}"/>')
+        for end, outside, way in ((lower, lower < chart.marks.low, 5), (upper, upper > chart.marks.high, -5)):
+            x = at_x(end)
+            arrow = f"M{x + way:.1f},{y - 4}L{x:.1f},{y}L{x + way:.1f},{y + 4}"
+            marks.append(f'<path class="span" d="{arrow if outside else f"M{x:.1f},{y - 4}V{y + 4}"}"/>')
+    marks.append(f'<circle class="{"dot" if solid else "ring"}" cx="{at_x(value):.1f}" cy="{y}" r="4.5"/>')
+    return "".join(marks)
 
-    Example:
-        >>> nice_ticks(0.0, 9.3)
-        [0.0, 2.0, 4.0, 6.0, 8.0]
-        >>> nice_ticks(3.1, 3.1)
-        [3.1]
-    """
-    if not high > low:
-        return [low]
-    rough = (high - low) / count
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
-    first = math.ceil(low / step - 1e-9)
-    return [round(index * step, 12) for index in range(first, math.floor(high / step + 1e-9) + 1)]
+
+def _short(value: float) -> str:
+    """Return a number of an axis in few letters."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
 
 
 def _right(chart: Chart) -> float:

@@ -1,23 +1,28 @@
-"""The arms of a run: each a named sampler with its metric, its numbers and its pulls under way; and all of them."""
+"""An arm of a run: a named sampler with its metric, its numbers and its pulls under way."""
 
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Iterable, Mapping
+from array import array
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from dataclasses import fields as fields_of
-from typing import Any, Literal, NamedTuple
+from functools import partial
+from hashlib import blake2b
+from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
-from tm_bandit.errors import ArmError, InputError
-from tm_bandit.execution.local import Sampler, carry_out, takes_generator
+from tm_bandit.errors import ArmError, InputError, printable
+from tm_bandit.execution.draw import Sampler, carry_out, takes_generator
 from tm_bandit.metrics.base import OptimisticMetric
-from tm_bandit.policies.base import ArmStats, Policy, Trace
-from tm_bandit.policies.board import Board
+from tm_bandit.policies.policy import ArmStats, Trace
 from tm_bandit.pull import Pull
-from tm_bandit.selection.verdict import Verdict, judge
+from tm_bandit.report.thumbnails import MOST, thumbnails
+from tm_bandit.selection.repeats import may_come_again, repeats
 
 #: Samples from which on there is an estimate.
 FEWEST_SAMPLES = 2
@@ -25,11 +30,63 @@ FEWEST_SAMPLES = 2
 _NUMBERS = tuple(item.name for item in fields_of(ArmStats) if item.name != "name")
 
 
+class Fingerprints(Mapping[int, int]):
+    """What the rows of each draw of an arm look like: 16 bytes a draw.
+
+    Args:
+        items: draws with their fingerprints, which are not negative.
+
+    Example:
+        >>> marks = Fingerprints({0: 17, 2: 5})
+        >>> marks.add(1, 8)
+        >>> dict(marks), marks.earlier(5), marks.earlier(6)
+        ({0: 17, 1: 8, 2: 5}, 2, None)
+    """
+
+    def __init__(self, items: Mapping[int, int] | None = None) -> None:
+        #: By draw; -1 where there is none yet. And in order, to find one at once.
+        self._marks, self._ordered = array("q"), array("q")
+        for draw, mark in (items or {}).items():
+            self.add(draw, mark)
+
+    def __getitem__(self, draw: int) -> int:
+        if not 0 <= draw < len(self._marks) or self._marks[draw] < 0:
+            raise KeyError(draw)
+        return self._marks[draw]
+
+    def __iter__(self) -> Iterator[int]:
+        return (draw for draw, mark in enumerate(self._marks) if mark >= 0)
+
+    def __len__(self) -> int:
+        return len(self._marks) - self._marks.count(-1)
+
+    def earlier(self, mark: int) -> int | None:
+        """Return a draw that looks the same, or ``None``."""
+        place = bisect_left(self._ordered, mark)
+        known = place < len(self._ordered) and self._ordered[place] == mark
+        return self._marks.index(mark) if known else None
+
+    def add(self, draw: int, mark: int) -> None:
+        """Note what a draw looks like.
+
+        Args:
+            draw: its index.
+            mark: its fingerprint.
+        """
+        marks = self._marks
+        if draw >= len(marks):
+            marks.extend([-1] * (draw + 1 - len(marks)))
+        if marks[draw] >= 0:
+            self._ordered.remove(marks[draw])
+        insort(self._ordered, mark)
+        marks[draw] = mark
+
+
 @dataclass
 class Arm:
     """A named sampler with its own copy of the metric.
 
-    The numbers that are dear to compute are refreshed only when the sample count has grown by the factor ``growth``,
+    Expensive numbers are recomputed only when the sample count has grown by the factor ``growth``,
     and during the burn-in when it has doubled. The counts at which that happens are the same for all arms, so any two
     arms can be compared at equal counts.
 
@@ -49,6 +106,10 @@ class Arm:
     next_refresh: int = field(init=False, default=1)
     #: Samples that were asked for and are not counted yet.
     pending: int = field(init=False, default=0)
+    #: Of the rows of each draw; equal rows have equal fingerprints.
+    fingerprints: Fingerprints = field(init=False, default_factory=Fingerprints)
+    #: Small pictures of the samples of its first draws, as far as they are images that were drawn here.
+    pictures: dict[int, list[bytes]] = field(init=False, default_factory=dict)
     _under_way: dict[int, Pull] = field(init=False, default_factory=dict)
     _waiting: dict[int, tuple[Tensor, float]] = field(init=False, default_factory=dict)
     _given_back: set[int] = field(init=False, default_factory=set)
@@ -92,32 +153,43 @@ class Arm:
             ArmError: see :func:`~tm_bandit.execution.carry_out`.
         """
         if self.sampler is None:
-            raise InputError(
-                f"Expected a sampler for arm {self.name!r}, but got None; use tell() or add_arm(..., sampler)."
-            )
-        return carry_out(pull, self.sampler, metric, samples=samples, with_generator=self.with_generator)
+            raise InputError(f"Expected a sampler for arm {self.name!r}, but got None; use tell(), or add one.")
+        wanted = samples == "images" and pull.draw * pull.size < MOST
+        sampler = partial(self._watched, self.sampler, pull.draw) if wanted else self.sampler
+        return carry_out(pull, sampler, metric, samples=samples, with_generator=self.with_generator)
+
+    def _watched(self, sampler: Sampler, draw: int, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Draw from the sampler, and keep pictures of what is an image."""
+        batch = sampler(*args, **kwargs)
+        with suppress(Exception):  # whether the samples can be used is judged elsewhere
+            self.pictures[draw] = thumbnails(batch)
+        return batch
 
     def checked(self, pull: Pull, rows: Tensor) -> Tensor:
-        """Return the rows of a pull where the arm's metric keeps its own.
+        """Return the rows of a pull where the arm's metric keeps its own, and remember what they look like.
 
         Args:
             pull: the pull.
             rows: what was told.
 
         Raises:
-            ArmError: if they cannot be used.
+            ArmError: if they cannot be used, or if they are those of an earlier draw.
         """
         if not isinstance(rows, Tensor):
-            raise ArmError(
-                f"Expected rows as a tensor or an exception, but got a {type(rows).__name__}; hand in a tensor with "
-                "one row per sample."
-            )
+            raise ArmError(f"Expected rows as a tensor, or an exception, but got a {type(rows).__name__}; convert it.")
         try:
             rows = self.metric.check_rows(rows.to(self.metric.device))
         except (InputError, NotImplementedError) as error:
             raise ArmError(str(error)) from error
         if rows.shape[0] != pull.size:
             raise ArmError(f"Expected {pull.size} rows, but got {rows.shape[0]}; hand in one batch at a time.")
+        # A copy has plain strides, which `contiguous` leaves odd where there is one column, and bytes of any type.
+        content = rows.detach().cpu().clone(memory_format=torch.contiguous_format).view(torch.uint8).numpy()
+        fingerprint = int.from_bytes(blake2b(content.data, digest_size=7).digest(), "big")  # fits an int64
+        earlier = self.fingerprints.earlier(fingerprint)
+        if earlier not in (None, pull.draw) and not may_come_again(rows):
+            raise repeats(earlier, pull.draw)
+        self.fingerprints.add(pull.draw, fingerprint)
         return rows
 
     def give_back(self, pull: Pull) -> None:
@@ -146,7 +218,7 @@ class Arm:
     # ---- numbers ----------------------------------------------------------------------------------------------
 
     def add(self, rows: Tensor, cost: float, needs: Iterable[str], min_samples: int) -> bool:
-        """Add rows and refresh the numbers; return whether the dear ones were refreshed too.
+        """Add rows and refresh the numbers; return whether the expensive ones were recomputed.
 
         Args:
             rows: checked rows.
@@ -154,7 +226,8 @@ class Arm:
             needs: fields that must be fresh.
             min_samples: below this count, an arm's burn-in, it is only looked at to be recommended.
         """
-        self.metric.update_rows(rows)
+        self.metric.add_rows(rows)
+        self.metric.note_update()
         self._fresh = None
         before = self.stats
         pulls, count = before.pulls + 1, before.num_samples + rows.shape[0]
@@ -183,7 +256,8 @@ class Arm:
         if self.retired is not None or not self.trace or self.stats.num_samples in self.trace:
             return self.stats
         if self._fresh is None:
-            self._fresh = replace(self.stats, **self.metric.losses(self.fields))  # type: ignore[arg-type]
+            numbers: dict[str, Any] = self.metric.losses(self.fields)
+            self._fresh = replace(self.stats, **numbers)
         return self._fresh
 
     def retire(self, reason: str) -> None:
@@ -193,13 +267,19 @@ class Arm:
 
         Args:
             reason: shown in the result.
+
+        Raises:
+            InputError: if it is no text.
         """
+        if not isinstance(reason, str):
+            raise InputError(f"Expected the reason to be a string, but got {reason!r}; say in words why it goes.")
         if self.retired is None:
             self.stats = self.fresh_stats()
             self.metric.reset()
             self.trace, self.joined = {}, {}
             self._waiting, self._given_back, self.pending = {}, set(), 0
-        self.retired = reason
+            self.fingerprints = Fingerprints()
+        self.retired = printable(reason) or "retired"
 
     # ---- state ------------------------------------------------------------------------------------------------
 
@@ -213,6 +293,7 @@ class Arm:
             "joined": dict(self.joined),
             "next_refresh": self.next_refresh,
             "given_back": sorted({*self._given_back, *self._under_way, *self._waiting}) if active else [],
+            "fingerprints": torch.tensor([*self.fingerprints.items()], dtype=torch.int64),
             "stats": _numbers(self.stats),
             "trace": [_numbers(stats) for stats in self.trace.values()],
             "metric": self._metric_state() if active else {},
@@ -228,8 +309,9 @@ class Arm:
         self.held = bool(state["held"])
         self.joined = dict(state["joined"])
         self.next_refresh = int(state["next_refresh"])
-        # Version 0.1 knew no pulls under way.
+        # Version 0.1 knew no pulls under way, and no fingerprints.
         self._given_back = set(state.get("given_back", ()))
+        self.fingerprints = Fingerprints(dict(state["fingerprints"].tolist()) if "fingerprints" in state else {})
         self.stats = self._loaded(state["stats"])
         snapshots = [self._loaded(numbers) for numbers in state["trace"]]
         self.trace = {stats.num_samples: stats for stats in snapshots}
@@ -238,208 +320,11 @@ class Arm:
 
     def _loaded(self, numbers: Mapping[str, Any]) -> ArmStats:
         # Version 0.1 saved two numbers more, which nobody looks at any longer.
-        return ArmStats(self.name, **{name: value for name, value in numbers.items() if name in _NUMBERS})
-
-
-class Survey(NamedTuple):
-    """Where a run stands.
-
-    Args:
-        drawn: the arms that may be drawn from.
-        newcomers: those of them that are in their burn-in.
-        spent: samples drawn so far.
-        pending: samples under way.
-    """
-
-    drawn: list[Arm]
-    newcomers: list[Arm]
-    spent: int
-    pending: int
-
-
-class Roster(dict[str, Arm]):
-    """The arms in order of registration, those included that have been retired."""
-
-    def check_new(self, name: object, sampler: object) -> None:
-        """Raise ``InputError`` unless an arm of this name can join.
-
-        Args:
-            name: its name.
-            sampler: its sampler, or ``None``.
-        """
-        if not isinstance(name, str) or not name:
-            raise InputError(f"Expected the name of an arm to be a non-empty string, but got {name!r}; give it a name.")
-        if name in self:
-            raise InputError(f"Expected a new name for the arm, but got {name!r}, which exists; choose another name.")
-        if sampler is not None and not callable(sampler):
-            raise InputError(f"Expected a callable sampler for arm {name!r}, but got {type(sampler).__name__}.")
-
-    def join(self, name: str, metric: OptimisticMetric, sampler: Sampler | None, growth: float) -> None:
-        """Let an arm join.
-
-        Args:
-            name: its name.
-            metric: its own metric.
-            sampler: its sampler, or ``None``.
-            growth: see :class:`~tm_bandit.selection.arm.Arm`.
-        """
-        joined = {arm.name: arm.stats.num_samples for arm in self.values() if arm.retired is None}
-        self[name] = Arm(name, metric, sampler, growth, joined)
-
-    @property
-    def retired(self) -> dict[str, str]:
-        """The arms that failed or were taken out, with the reason."""
-        return {arm.name: arm.retired for arm in self.values() if arm.retired is not None}
-
-    @property
-    def spent(self) -> int:
-        """Samples drawn so far."""
-        return sum([arm.stats.num_samples for arm in self.values()])
-
-    def known(self, name: str) -> Arm:
-        """Return an arm.
-
-        Raises:
-            InputError: if there is none of this name.
-        """
-        if name not in self:
-            raise InputError(f"Expected one of the arms {list(self)}, but got {name!r}; add it with add_arm().")
-        return self[name]
-
-    def active(self) -> list[Arm]:
-        """Return the arms that have not been retired.
-
-        Raises:
-            InputError: if there never was an arm.
-            ArmError: if all have been retired.
-        """
-        if not self:
-            raise InputError("Expected at least one arm, but got none; add one with add_arm().")
-        active = [arm for arm in self.values() if arm.retired is None]
-        if not active:
-            reasons = "; ".join(f"{name}: {reason}" for name, reason in self.retired.items())
-            raise ArmError(f"Expected at least one working arm, but all of them have been retired ({reasons}).")
-        return active
-
-    def survey(self, burn_in: int) -> Survey:
-        """Return where a run stands.
-
-        Args:
-            burn_in: samples that an arm needs before a policy is asked about it.
-
-        Raises:
-            InputError: if there never was an arm.
-            ArmError: if all have been retired.
-        """
-        drawn, newcomers, spent, pending = [], [], 0, 0
-        for arm in self.values():
-            spent += arm.stats.num_samples
-            if arm.retired is None:
-                pending += arm.pending
-                if not arm.held:
-                    drawn.append(arm)
-                    if arm.stats.num_samples < burn_in:
-                        newcomers.append(arm)
-        if not drawn:
-            self.active()
-        return Survey(drawn, newcomers, spent, pending)
-
-    def under_way(self, pull: Pull) -> Arm:
-        """Return the arm of a pull.
-
-        Raises:
-            InputError: if this very pull is not under way.
-        """
-        if not isinstance(pull, Pull):
-            raise InputError(f"Expected a Pull that ask() returned, but got {type(pull).__name__}.")
-        arm = self.known(pull.arm)
-        if not arm.expects(pull):
-            raise InputError(
-                f"Expected a pull that is under way, but got draw {pull.draw} of {pull.arm!r}, which was never asked, "
-                "or was told or given back before; tell or give back each pull of ask() once."
-            )
-        return arm
-
-    def drawn_since(self, arm: Arm) -> int:
-        """Return the most samples that any single arm drew since this one joined; zero for a held arm.
-
-        A held arm cannot catch up; it is compared by what there is.
-
-        Args:
-            arm: the arm.
-        """
-        if arm.held:
-            return 0
-        names = list(self)
-        later = names[names.index(arm.name) :]
-        # Arms that are neither had been retired before this one joined.
-        before = {**arm.joined, **dict.fromkeys(later, 0)}
-        return max(self[name].stats.num_samples - count for name, count in before.items() if name in self)
-
-    @staticmethod
-    def board(arms: Iterable[Arm], spent: int, delta: float) -> Board:
-        """Return what a policy sees of some arms.
-
-        Args:
-            arms: these arms.
-            spent: samples drawn from all arms.
-            delta: failure probability of all comparisons together.
-        """
-        stats, pending, traces = [], {}, {}
-        for arm in arms:
-            stats.append(arm.stats)
-            pending[arm.name], traces[arm.name] = arm.pending, arm.trace
-        return Board(stats, pending, spent, traces, delta)
-
-    def warn_of_a_small_budget(self, burn_in: int, budget: int) -> None:
-        """Warn if the budget does not even cover the burn-in of the arms.
-
-        Args:
-            burn_in: samples that each arm needs.
-            budget: samples that may be drawn in all.
-        """
-        needed = sum(max(0, burn_in - arm.stats.num_samples) for arm in self.active() if not arm.held)
-        left = max(budget - self.spent, 0)
-        if needed > left:
-            warnings.warn(
-                f"The burn-in of the arms needs {needed} more samples, but {left} are left of the budget: the answer "
-                "rests on next to nothing. Raise the budget, or lower burn_in or batch_size.",
-                stacklevel=3,
-            )
-
-    def verdict(
-        self,
-        numbers: Mapping[str, ArmStats],
-        *,
-        burn_in: int,
-        delta: float,
-        epsilon: float,
-        certifies: bool,
-        policy: Policy | None,
-    ) -> Verdict:
-        """Say which arm is the best and how sure that is.
-
-        Args:
-            numbers: the arms' numbers.
-            burn_in: samples that an arm needs to be judged.
-            delta: failure probability of all arms together.
-            epsilon: differences up to this do not matter.
-            certifies: whether the intervals promise anything.
-            policy: may have an opinion of its own; ``None`` if it has not begun.
-        """
-        candidates = [arm for arm in self.values() if arm.is_candidate(burn_in)]
-        arms = [arm for arm in candidates if arm.trace]
-        board = self.board(arms, self.spent, delta).only([numbers[arm.name] for arm in arms])
-        settled = bool(arms) and all(arm.num_samples >= burn_in for arm in board)
-        verdict = judge(
-            board,
-            drawn_since={arm.name: self.drawn_since(arm) for arm in arms},
-            epsilon=epsilon,
-            preferred=policy.recommend(board) if settled and policy is not None else None,
-            certifies=certifies,
-        )
-        # Nobody has won against arms of which nothing is known yet.
-        return verdict if len(arms) == len(candidates) else replace(verdict, level="open")
+        kept = {name: value for name, value in numbers.items() if name in _NUMBERS}
+        strange = [name for name, value in kept.items() if not isinstance(value, (int, float))]
+        if strange:
+            raise TypeError(f"{strange[0]} of arm {self.name!r} is no number")
+        return ArmStats(self.name, **kept)
 
 
 def _numbers(stats: ArmStats) -> dict[str, Any]:

@@ -6,16 +6,20 @@ import inspect
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from tm_bandit._files import Stamp, stamp_of
 from tm_bandit._weights_file import plain_name, read_weights
-from tm_bandit.errors import ArmError, InputError
+from tm_bandit.errors import ArmError, InputError, brief
+from tm_bandit.execution.conditions import check_conditioned
+from tm_bandit.execution.draw import accepts
 from tm_bandit.metrics.base import OptimisticMetric
 
 if TYPE_CHECKING:
@@ -50,10 +54,11 @@ def selector_from_checkpoints(
         variants: keyword arguments of the sampler by name; each is an arm of its own.
         checkpoint_key: ``"current_model_state"`` takes the raw weights of files that also hold averaged ones.
         module_kwargs: arguments of ``module_class`` that are not stored in the files.
-        kwargs: further arguments of :class:`~tm_bandit.ModelSelector`.
+        kwargs: further arguments of :class:`~tm_bandit.ModelSelector`. If there are ``conditions``, the sampler must
+            take them.
 
     Raises:
-        InputError: if there is no file, or the module has no method to sample with.
+        InputError: if there is no file, or the module has no method to sample with, or it takes no conditions.
     """
     from tm_bandit.selection.selector import ModelSelector
 
@@ -65,11 +70,16 @@ def selector_from_checkpoints(
         checkpoint_key=checkpoint_key,
         module_kwargs=module_kwargs,
         device=metric.device,
+        conditioned=kwargs.get("conditions") is not None,
     )
-    selector = ModelSelector(metric, {name: arm for name, arm in arms.items() if arm.path.exists()}, **kwargs)
+    there = {name: arm for name, arm in arms.items() if arm.path.exists()}
+    prices = kwargs.get("cost")
+    if isinstance(prices, Mapping):  # those of missing files are no mistake
+        kwargs["cost"] = {name: price for name, price in prices.items() if name in there or name not in arms}
+    selector = ModelSelector(metric, there, **kwargs)
     for name, arm in arms.items():
-        if not arm.path.exists():
-            selector.add_arm(name, arm)
+        if name not in there:
+            selector.add_arm(name, arm, prices.get(name) if isinstance(prices, Mapping) else None)
             selector.retire_arm(name, f"the file {arm.path} is missing")
             warnings.warn(f"The checkpoint {arm.path} is missing; its arm {name} is retired.", stacklevel=3)
     return selector
@@ -84,6 +94,7 @@ def checkpoint_samplers(
     checkpoint_key: Literal["state_dict", "current_model_state"] = "state_dict",
     module_kwargs: Mapping[str, Any] | None = None,
     device: torch.device | str = "cpu",
+    conditioned: bool = False,
 ) -> dict[str, CheckpointSampler]:
     """Make a sampler of every checkpoint file (times sampler variants), all on one module in memory.
 
@@ -95,6 +106,7 @@ def checkpoint_samplers(
         checkpoint_key: which weights of a file.
         module_kwargs: arguments of ``module_class`` that are not stored in the files.
         device: where the module samples.
+        conditioned: whether the sampler has to take conditions.
 
     Raises:
         InputError: if there is no file, or the module has no method to sample with.
@@ -102,50 +114,83 @@ def checkpoint_samplers(
     there = [path for path in files.values() if path.exists()]
     if not there:
         raise InputError(
-            f"Expected checkpoint files, but found none of {', '.join(map(str, files.values())) or 'them'}; "
-            "give .ckpt files, or a folder with some."
+            f"Expected checkpoint files, or a folder with some, but got {[*map(str, files.values())]}; check paths."
         )
-    if isinstance(module_class, nn.Module):
-        module = module_class
-    else:
-        module = _load_module(module_class, there[0], module_kwargs or {})
-    shelf = _Shelf(module.to(device).eval())
+    module = make_module(module_class, there, module_kwargs or {})
+    shelf = Shelf(module.to(device).eval())
     table = dict(variants) if variants else {"": {}}
+    bound = {
+        variant: bind_sampler(shelf.module, sampler, given, conditioned=conditioned) for variant, given in table.items()
+    }
     return {
-        f"{name}/{variant}" if variant else name: CheckpointSampler(shelf, path, checkpoint_key, sampler, arguments)
+        f"{name}/{variant}" if variant else name: CheckpointSampler(shelf, path, checkpoint_key, sample)
         for name, path in files.items()
-        for variant, arguments in table.items()
+        for variant, sample in bound.items()
     }
 
 
-class _Shelf:
+class Shelf:
     """The one module in memory, and whose weights it holds."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
-        self._held: tuple[Path, str] | None = None
+        self._held: tuple[Path, str, Stamp | None] | None = None
 
-    def put(self, path: Path, key: str) -> nn.Module:
-        if self._held != (path, key):
+    def put(self, path: Path, key: str, stamp: Stamp | None) -> None:
+        """Put the weights of a file into the module, unless they are there.
+
+        Args:
+            path: the file.
+            key: where it has its weights.
+            stamp: what the file was when it became an arm.
+
+        Raises:
+            ArmError: if it is another one now: two models are not one arm, and one that is being written is none.
+        """
+        check_stamp(path, stamp)
+        if self._held != (path, key, stamp):
             self._held = None
-            put_weights(self.module, read_weights(path, key))
-            self._held = (path, key)
-        return self.module
+            weights = read_weights(path, key)
+            check_stamp(path, stamp)
+            put_weights(self.module, weights)
+            self._held = path, key, stamp
+
+
+def check_stamp(path: Path, stamp: Stamp | None) -> None:
+    """Raise ``ArmError`` if a file is not what it was.
+
+    Args:
+        path: the file.
+        stamp: what it was; ``None`` if it was not there.
+    """
+    if stamp is not None and stamp_of(path) != stamp:
+        raise ArmError(f"Expected {path} as it was when it became an arm, but it is gone, or was written anew.")
 
 
 class CheckpointSampler:
-    """Samples from the module with the weights of one file."""
+    """Samples from the module with the weights of one file, as long as that stays what it is.
 
-    def __init__(self, shelf: _Shelf, path: Path, key: str, sampler: SamplerLike, variant: Mapping[str, Any]) -> None:
+    Args:
+        shelf: the module.
+        path: the file.
+        key: where it has its weights.
+        sample: samples from the module.
+        stamp: what the file has to be; ``None`` takes it as it is now.
+    """
+
+    def __init__(
+        self, shelf: Shelf, path: Path, key: str, sample: Callable[..., Tensor], stamp: Stamp | None = None
+    ) -> None:
         self.path = path
+        self._stamp = stamp or stamp_of(path)
         self._key = key
         self._shelf = shelf
-        self._sample = bind_sampler(shelf.module, sampler, variant)
+        self._sample = sample
 
-    def __call__(self, num_samples: int, generator: torch.Generator) -> Tensor:
+    def __call__(self, num_samples: int, generator: torch.Generator, **conditions: Any) -> Tensor:
         """Put the file's weights into the module, unless they are there, and draw a batch."""
-        self._shelf.put(self.path, self._key)
-        return self._sample(num_samples, generator=generator)
+        self._shelf.put(self.path, self._key, self._stamp)
+        return self._sample(num_samples, generator=generator, **conditions)
 
 
 def bind_sampler(
@@ -153,8 +198,9 @@ def bind_sampler(
     sampler: SamplerLike,
     variant: Mapping[str, Any],
     context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    conditioned: bool = False,
 ) -> Callable[..., Tensor]:
-    """Return a function ``(num_samples, generator)`` that samples from a module.
+    """Return a function ``(num_samples, generator, **conditions)`` that samples from a module.
 
     A method is given the generator only if it has a parameter of that name, a callable unless it cannot take it; global
     generators are seeded for those that ignore it.
@@ -164,9 +210,10 @@ def bind_sampler(
         sampler: ``None`` means its method ``sample``, a string another one; a callable gets the module first.
         variant: keyword arguments for every call.
         context: entered around every call.
+        conditioned: whether it has to take ``conditions=``.
 
     Raises:
-        InputError: if the module has no such method.
+        InputError: if the module has no such method, or it takes no conditions.
 
     Example:
         >>> def sampler(module, num_samples, *, generator, scale):
@@ -184,14 +231,25 @@ def bind_sampler(
                 f"Expected {type(module).__name__} to have a method `{name}(num_samples)`, but it has none; add it, or "
                 "give sampler= a function `(module, num_samples, *, generator)` or the name of another method."
             )
-    given = _accepts(function, "generator", by_kwargs)
+    if conditioned:
+        check_conditioned(function)
+    # No closure, so that it can be sent to another process: samplers that are sent together share one module there.
+    return partial(_sample, function, first, accepts(function, "generator", by_kwargs), context, dict(variant))
 
-    def sample(num_samples: int, generator: torch.Generator) -> Tensor:
-        extra = {"generator": generator} if given else {}
-        with context():
-            return function(*first, num_samples, **extra, **variant)
 
-    return sample
+def _sample(
+    function: Callable[..., Tensor],
+    first: list[nn.Module],
+    given: bool,
+    context: Callable[[], AbstractContextManager[Any]],
+    variant: Mapping[str, Any],
+    num_samples: int,
+    generator: torch.Generator,
+    **conditions: Any,
+) -> Tensor:
+    extra = {"generator": generator} if given else {}
+    with context():
+        return function(*first, num_samples, **extra, **conditions, **variant)
 
 
 @torch.no_grad()
@@ -243,16 +301,10 @@ def match_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> list[tupl
     covered = {id(target) for target, _, _ in fitting}
     lacking = [name for name, p in module.named_parameters() if p.requires_grad and id(p) not in covered]
     if lacking:
-        raise ArmError(f"Expected weights for every trainable parameter, but got none for {', '.join(lacking[:3])}.")
+        raise ArmError(
+            f"Expected weights for every trainable parameter, but got none for {', '.join(lacking[:3])}; save them too."
+        )
     return [(target, value) for target, value, _ in fitting]
-
-
-def _accepts(function: Callable[..., Any], name: str, by_kwargs: bool) -> bool:
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # callables written in C have no signature
-        return False
-    return name in parameters or (by_kwargs and any(p.kind is p.VAR_KEYWORD for p in parameters.values()))
 
 
 def _named_files(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> dict[str, Path]:
@@ -270,11 +322,51 @@ def _by_number(path: Path) -> tuple[list[int], str]:
     return [int(number) for number in re.findall(r"\d+", path.stem)], path.stem
 
 
-def _load_module(module_class: Any, path: Path, module_kwargs: Mapping[str, Any]) -> nn.Module:
-    if not hasattr(module_class, "load_from_checkpoint"):
-        raise InputError(f"Expected module_class to be a LightningModule class or a module, but got {module_class!r}.")
+def make_module(module_class: Any, paths: Sequence[Path], module_kwargs: Mapping[str, Any]) -> nn.Module:
+    """Return a module that the weights of some files can be put into.
+
+    Args:
+        module_class: a LightningModule class, another class of modules or a function that returns one, or a module.
+        paths: the files. Lightning's own (.ckpt) know its arguments; the first that it can be made from is taken, the
+            others are arms that will fail.
+        module_kwargs: arguments of ``module_class`` that are not stored in the files.
+
+    Raises:
+        InputError: if no module can be made.
+    """
+    if isinstance(module_class, nn.Module):
+        return module_class
+    known = [path for path in paths if path.suffix == ".ckpt"]
+    if not known or not hasattr(module_class, "load_from_checkpoint"):
+        return _build_module(module_class, module_kwargs)
     arguments = dict(module_kwargs)
     if "weights_only" in inspect.signature(module_class.load_from_checkpoint).parameters:
         arguments["weights_only"] = True
-    module: nn.Module = module_class.load_from_checkpoint(path, map_location="cpu", **arguments)
+    try:
+        module: nn.Module = module_class.load_from_checkpoint(known[0], map_location="cpu", **arguments)
+        return module
+    except Exception as error:  # whatever torch raises for a file that is cut off, or the module for its arguments
+        if len(known) > 1:
+            with suppress(InputError):
+                return make_module(module_class, known[1:], module_kwargs)
+        raise InputError(
+            f"Expected {module_class.__name__} to be made from {known[0]}, but got {brief(error)}; check the file and "
+            "module_kwargs."
+        ) from error
+
+
+def _build_module(module_class: Any, module_kwargs: Mapping[str, Any]) -> nn.Module:
+    """Make a module without a file."""
+    try:
+        module = module_class(**module_kwargs) if callable(module_class) else None
+    except Exception as error:  # whatever the module raises for its arguments
+        raise InputError(
+            f"Expected to make a {getattr(module_class, '__name__', module_class)} of {dict(module_kwargs)}, but got "
+            f"{brief(error)}; give module_kwargs=."
+        ) from error
+    if not isinstance(module, nn.Module):
+        raise InputError(
+            f"Expected module_class to be a LightningModule class or a module, but got {module_class!r}; a function "
+            "that returns a module will do as well."
+        )
     return module

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -12,69 +11,87 @@ import torch
 from torch import Tensor
 
 from tm_bandit._arguments import check_count, check_number
-from tm_bandit._interrupt import uninterrupted
-from tm_bandit.comparison import Comparison
-from tm_bandit.errors import ArmError, InputError, brief
-from tm_bandit.execution.local import Sampler
-from tm_bandit.execution.loop import run_to_the_end
-from tm_bandit.execution.rng import stable_seed
+from tm_bandit._failures import failure_of
+from tm_bandit._guards import uninterrupted
+from tm_bandit.errors import ArmError, InputError
+from tm_bandit.execution.conditions import Conditions, ConditionsLike
+from tm_bandit.execution.draw import DrawPlan, Pairing, Sampler, stable_seed
+from tm_bandit.execution.workers import WorkersLike
 from tm_bandit.metrics.base import OptimisticMetric
-from tm_bandit.policies.base import ArmStats, Policy
-from tm_bandit.pull import Pull
+from tm_bandit.policies.policy import ArmStats, Policy
+from tm_bandit.pull import BATCH_SIZE, Pull
 from tm_bandit.report.result import SelectionResult
-from tm_bandit.selection.arm import FEWEST_SAMPLES, Arm, Roster
+from tm_bandit.selection.arm import Arm
+from tm_bandit.selection.checkpoints import selector_from_checkpoints
+from tm_bandit.selection.costs import BudgetLike, CostLike, admit, resolve_costs, timed
 from tm_bandit.selection.history import History
 from tm_bandit.selection.outcome import build_result
+from tm_bandit.selection.pairs import Pairs
+from tm_bandit.selection.roster import Roster
+from tm_bandit.selection.running import prepare, run_selector
 from tm_bandit.selection.setup import (
     arm_delta,
     check_arms,
+    check_budget,
     check_choices,
     check_metric,
+    resolve_burn_in,
     resolve_policy,
+    resolve_stop,
 )
-from tm_bandit.selection.state import load_state, settings_of, state_of
-from tm_bandit.selection.stopping import StopRule
+from tm_bandit.selection.standing import Standing
+from tm_bandit.selection.state import load_state, state_of
+from tm_bandit.selection.stopping import ENOUGH, Stop, StopRule
 from tm_bandit.selection.verdict import Verdict
+from tm_bandit.selection.watcher import watch
 
 
-class ModelSelector:
+class ModelSelector(Standing):
     r"""Find the best of several generators with few samples.
 
     Each arm is a named sampler. The metric is a template: every arm gets a copy that shares the feature network and the
     reference. As long as there is budget, the policy names an arm, a batch is drawn from it, and its numbers are
-    updated. Seeds derive from ``(seed, arm, draw)``, so an arm's samples do not depend on the other arms.
+    updated. Draw k of every arm has the same seed, so similar arms make similar errors; see ``pairing``. An arm's
+    samples do not depend on the other arms.
 
-    :meth:`run` does all of it; a loop of one's own calls :meth:`ask`, carries the pulls out, and calls :meth:`tell`.
+    :meth:`run` does all of it; a loop of your own calls :meth:`ask`, carries the pulls out, and calls :meth:`tell`.
 
     The intervals of all arms hold together: with :math:`G` arms at the start each gets :math:`\delta / (G + 1)`, and
     one that joins later as the :math:`k`-th of all :math:`\delta / (k (k + 1))`, which sums to at most :math:`\delta`.
-
-    With ``policy="ucb"`` and a ``stop`` rule other than the budget, samples go where the rule needs them: to the leader
-    and its closest rival (``"certified"``), or evenly to all arms that are not ruled out (``"likely"``).
 
     Args:
         metric: an ``OptimisticFID``, ``OptimisticIS`` or another metric of that protocol, without samples.
         arms: ``{name: sampler}``; ``sampler(num_samples)`` or ``sampler(num_samples, generator=generator)`` returns a
             batch. ``None`` for a loop that calls :meth:`add_arm`, :meth:`ask` and :meth:`tell` itself.
-        policy: ``"ucb"``, ``"top-two"``, ``"lucb"``, ``"halving"``, ``"thompson"``, ``"greedy"``, ``"epsilon-greedy"``,
+        policy: ``"ucb"``, ``"race"``, ``"lucb"``, ``"halving"``, ``"thompson"``, ``"greedy"``, ``"epsilon-greedy"``,
             ``"uniform"``, ``"random"``, or a :class:`~tm_bandit.policies.Policy`.
         batch_size: samples per pull.
-        budget: samples that may be drawn in all. A pull that does not fit any more is not made.
+        budget: samples that may be drawn in all; or the time that drawing may take, such as ``"90s"``, ``"10min"`` or
+            ``"2h"``; or with ``cost`` a number in its unit. A pull that would exceed it is not made.
+        cost: what a sample costs: ``{arm: number}``, in seconds if the budget is a time; or ``"measured"``, what
+            :meth:`tell` is told of each pull. A time without it is measured. The race then spends where a unit of cost
+            buys the most. What is measured is not the same twice, so a seed does not give the same run again.
         burn_in: samples that every arm gets before the policy is asked; ``"auto"`` takes what the bound needs to say
-            anything, at least two batches. An arm is recommended from its first batch on, but nobody wins before
+            anything, at least two batches. An arm may be recommended after its first batch, but none wins before
             every arm has been seen.
         seed: seed of the samples and of the policy.
-        stop: ``"budget"``; ``"certified"`` ends when every rival's optimistic score is worse than the leader's
-            pessimistic one; ``"likely"`` when both the witness and the plug-in estimate differ significantly at equal
-            sample counts, which is a heuristic.
-        goal: ``"regret"``, or ``"identify"``: with the witness bound and no stop rule ``"ucb"`` is ``"top-two"`` then.
+        stop: ``"budget"``; ``"certified"`` ends when every rival is proved to be worse than the leader; ``"likely"``
+            when the differences are significant at equal sample counts, which is a heuristic. ``None`` is ``"likely"``
+            where the goal is to identify the best arm and the metric has standard errors, else ``"budget"``.
+        goal: ``"identify"`` the best arm (``"ucb"`` with the witness bound then means ``"race"``), or keep the
+            ``"regret"`` small.
         epsilon: differences (of the loss: FID, or log IS) up to this do not matter.
         target: end as soon as the pessimistic score of the best arm reaches this value (with ``stop="likely"``: the
             debiased score with a margin of two standard errors).
+        pairing: ``"common"`` seeds draw k of every arm alike; ``"independent"`` gives each arm noise of its own.
+        conditions: labels or prompts that samplers get as ``conditions=``: a list or tensor, used in balanced random
+            order, or a function ``(draw, size)`` that returns as many. They are paired in the same way as the noise.
         samples: ``"images"``, or ``"features"`` if samplers return rows that need no feature network.
         device: where the arms' statistics live; ``None`` means with the metric. ``"cpu"`` frees the accelerator.
         refresh: growth of an arm's sample count after which the numbers that the policy does not need (for the
-            default policy these are the dear ones) are computed again.
+            default policy these are the expensive ones) are recomputed.
+        on_error: ``"retire"`` takes an arm out whose sampler fails, with a warning and its traceback in the log
+            ``tm_bandit``; ``"raise"`` ends the run with the error, for debugging.
 
     Raises:
         InputError: if an argument cannot be used.
@@ -98,117 +115,78 @@ class ModelSelector:
         arms: Mapping[str, Sampler] | None = None,
         policy: str | Policy = "ucb",
         *,
-        batch_size: int = 5,
-        budget: int = 5000,
+        batch_size: int = BATCH_SIZE,
+        budget: BudgetLike = 5000,
+        cost: CostLike = None,
         burn_in: int | Literal["auto"] = "auto",
         seed: int = 0,
-        stop: Literal["budget", "certified", "likely"] = "budget",
-        goal: Literal["regret", "identify"] = "regret",
+        stop: Stop | None = None,
+        goal: Literal["regret", "identify"] = "identify",
         epsilon: float = 0.0,
         target: float | None = None,
+        pairing: Pairing = "common",
+        conditions: ConditionsLike | None = None,
         samples: Literal["images", "features"] = "images",
         device: str | torch.device | None = None,
-        refresh: float = 0.05,
+        refresh: float = 0.1,
+        on_error: Literal["retire", "raise"] = "retire",
     ) -> None:
-        check_metric(metric)
+        check_metric(metric, conditions is not None or samples == "features")
         check_arms(arms)
-        check_choices(stop=stop, goal=goal, samples=samples)
+        check_choices(goal=goal, samples=samples, pairing=pairing, on_error=on_error)
         self.metric = metric
-        self.policy = resolve_policy(policy, metric, goal, stop)
+        self.stop = resolve_stop(stop, metric, goal)
+        self.policy = resolve_policy(policy, metric, goal, self.stop)
         self.batch_size = check_count("batch_size", batch_size, 1)
-        self.budget = check_count("budget", budget, 0)
+        self.budget, self._costs = resolve_costs(budget, cost, arms)
+        #: Whether :meth:`tell` must be told what each pull cost.
+        self.measures = self._costs is not None and self._costs.measured
         self.seed = check_count("seed", seed, 0)
-        self.stop = stop
+        self._plan = DrawPlan(self.seed, pairing, Conditions.of(conditions))
         self.goal = goal
         self.epsilon = check_number("epsilon", epsilon, least=0)
         self.target = None if target is None else check_number("target", target)
-        self.samples = samples
+        self.samples, self.on_error = samples, on_error
         self.device = device
         #: Failure probability of all arms together.
         self.delta = metric.delta
         self.refresh = check_number("refresh", refresh, least=0)
-        auto = isinstance(burn_in, str) and burn_in == "auto"
-        least = max(metric.min_samples, 2 * self.batch_size) if auto else check_count("burn_in", burn_in, 0)
-        self.burn_in = math.ceil(max(least, FEWEST_SAMPLES) / self.batch_size) * self.batch_size
+        self.burn_in = resolve_burn_in(burn_in, metric, self.batch_size)
         self._traits = metric.traits
-        rule = StopRule(stop, self.target, self._traits.higher_is_better)
-        self._rule = rule if stop != "budget" or self.target is not None else None
+        self._rule = StopRule(self.stop, self.target, self._traits.higher_is_better, self.policy.races)
         self._policy_name = policy if isinstance(policy, str) else type(policy).__name__
-        self._arms = Roster()
+        self._arms = Roster(Pairs(pairing == "common"), self._costs)
         self._initial = len(arms or {})
-        self._history = History()
-        self._verdict = Verdict(None, "open")
-        self._prepared = False
-        self._stopped_by = ""
+        self._history = History(self._traits.higher_is_better, self._traits.interval)
+        #: Pulls that were booked after the last look: the arm, its numbers, and whether all of these are new.
+        self._unseen: list[tuple[Arm, ArmStats, bool]] = []
+        self._said = Verdict(None, "open")
+        self._out: tuple[Verdict, Collection[str]] = self._said, ()
+        self._prepared, self._stopped_by = False, ""
         for name, sampler in (arms or {}).items():
             self.add_arm(name, sampler)
-        if arms and self.budget < self.burn_in * len(arms):
-            raise InputError(
-                f"Expected a budget of at least {self.burn_in * len(arms)} samples ({len(arms)} arms with a burn-in of "
-                f"{self.burn_in} each), but got {self.budget}; raise the budget or lower burn_in or batch_size."
-            )
+        check_budget(self.budget, self.burn_in, len(arms or {}), self._costs)
 
-    @classmethod
-    def from_checkpoints(cls, paths: Iterable[Any], module_class: type, **kwargs: Any) -> ModelSelector:
-        """Make a selector whose arms are the checkpoint files of a finished training.
+    from_checkpoints = staticmethod(selector_from_checkpoints)
+    watch = staticmethod(watch)
 
-        Args:
-            paths: the files.
-            module_class: the LightningModule they belong to.
-            kwargs: see :func:`tm_bandit.selection.checkpoints.selector_from_checkpoints`.
-        """
-        from tm_bandit.selection.checkpoints import selector_from_checkpoints
-
-        return selector_from_checkpoints(paths, module_class, **kwargs)
-
-    # ---- arms -------------------------------------------------------------------------------------------------
-
-    @property
-    def arms(self) -> list[str]:
-        """Names of the arms that have not been retired, in order of registration."""
-        return [arm.name for arm in self._arms.values() if arm.retired is None]
-
-    @property
-    def retired(self) -> dict[str, str]:
-        """The arms that failed or were taken out, with the reason."""
-        return self._arms.retired
-
-    @property
-    def spent(self) -> int:
-        """Samples drawn so far."""
-        return self._arms.spent
-
-    @property
-    def best(self) -> str | None:
-        """The arm that is recommended now."""
-        return self._verdict.best
-
-    def stats(self, arm: str) -> ArmStats:
-        """Return the numbers of one arm as the policy sees them."""
-        return self._arms.known(arm).stats
-
-    def compare(self, a: str, b: str) -> Comparison:
-        """Return how much larger the loss of arm ``a`` is than that of ``b``, at equal sample counts if possible."""
-        return self._arms.board([self._arms.known(a), self._arms.known(b)], self.spent, self.delta).compare(a, b)
-
-    def draws(self, arm: str) -> int:
-        """Return the index of an arm's next draw: how many batches were drawn, unless one was given back."""
-        return self._arms.known(arm).next_draw
-
-    def add_arm(self, name: str, sampler: Sampler | None = None) -> None:
+    def add_arm(self, name: str, sampler: Sampler | None = None, cost: float | None = None) -> None:
         """Let a new arm join; it is pulled until it is past its burn-in, and the others keep their statistics.
 
         Args:
             name: a name that no other arm has or had.
             sampler: its sampler; ``None`` if rows are handed in through :meth:`tell` or :meth:`observe`.
+            cost: what a sample of it costs, if that is given by arm and not known yet.
 
         Raises:
-            InputError: if the name is taken or empty, or the sampler cannot be called.
+            InputError: if the name is taken or empty, the sampler cannot be called, or takes no conditions, or the cost
+                is not known.
         """
-        self._arms.check_new(name, sampler)
+        self._arms.check_new(name, sampler, self._plan.conditions is not None)
+        admit(self._costs, name, cost)
         metric = self.metric.fork(arm_delta(self.metric, self._initial, len(self._arms) + 1), self.device)
         self._arms.join(name, metric, sampler, 1.0 + self.refresh)
-        self._verdict = replace(self._verdict, level="open")
+        self._said = replace(self._verdict, level="open")
 
     def retire_arm(self, name: str, reason: str | None = None) -> None:
         """Take an arm out for good, because it failed or its checkpoint is gone; the others keep their statistics.
@@ -218,7 +196,7 @@ class ModelSelector:
             reason: shown in the result.
         """
         with uninterrupted():
-            self._arms.known(name).retire(reason or "retired")
+            self._arms.known(name).retire("retired" if reason is None else reason)
         self._judge()
 
     def hold_arm(self, name: str) -> None:
@@ -226,19 +204,12 @@ class ModelSelector:
 
         An arm that is held before the end of its burn-in is left out of the verdict: too little is known about it, and
         no more will be.
-
-        Args:
-            name: the arm.
         """
         self._arms.known(name).held = True
         self._judge()
 
     def release_arm(self, name: str) -> None:
-        """Draw from a held arm again: the opposite of :meth:`hold_arm`.
-
-        Args:
-            name: the arm; one that is not held stays as it is.
-        """
+        """Draw from a held arm again: the opposite of :meth:`hold_arm`; one that is not held stays as it is."""
         self._arms.known(name).held = False
         self._judge()
 
@@ -256,7 +227,7 @@ class ModelSelector:
 
         Raises:
             ArmError: if all arms have been retired.
-            InputError: if there are no arms.
+            InputError: if there are no arms, or conditions cannot be had.
         """
         asked: list[Pull] = []
         try:
@@ -274,37 +245,39 @@ class ModelSelector:
     def tell(self, pull: Pull, rows: Tensor | Exception, cost: float | None = None) -> None:
         """Book what came of a pull; pulls may be told in any order.
 
-        An exception retires the arm, with the exception as the reason. Rows of an arm that was retired meanwhile are
-        dropped. Rows that are told before those of an earlier draw of the same arm wait for it, so the numbers of an
-        arm do not depend on the order. Everything is checked first: if this raises, nothing has changed.
+        An exception retires the arm, see ``on_error``. Rows of an arm that was retired meanwhile are dropped. Rows that
+        are told before those of an earlier draw of the same arm wait for it, so the numbers of an arm do not depend on
+        the order. Everything is checked first: if this raises, nothing has changed.
 
         Args:
             pull: a pull that is under way.
             rows: what ``metric.extract`` made of its samples, one row per sample; or an exception.
-            cost: what it cost, in any unit that is the same for all arms.
+            cost: what it cost, in the unit of the budget where that is measured; what is given by arm goes first.
 
         Raises:
-            InputError: if the pull is not under way: it was never asked, or was told or given back before.
-            ArmError: if the rows cannot be used; the pull is still under way then.
+            InputError: if the pull is not under way: it was never asked, or was told or given back before; or if its
+                cost must be known and is not.
+            ArmError: if the rows cannot be used, or are those of an earlier draw; the pull is still under way then.
         """
         arm = self._arms.under_way(pull)
         price = 0.0 if cost is None else check_number("cost", cost, least=0)
         if arm.retired is not None:
             arm.give_back(pull)
         elif isinstance(rows, Exception):
-            self.retire_arm(arm.name, str(rows) if isinstance(rows, ArmError) else brief(rows))
             arm.give_back(pull)
+            self.retire_arm(arm.name, failure_of(arm.name, rows, self.on_error))
         else:
+            price = price if self._costs is None else self._costs.charge(arm.name, pull.size, cost)
             rows = arm.checked(pull, rows)
             with uninterrupted():
                 arm.tell(pull, rows, price)
                 self._book(arm)
+                # While others are under way, a look would depend on which of them came first.
+                if sum([other.pending for other in self._arms.values()]) == 0:
+                    self._look()
 
     def give_back(self, pull: Pull) -> None:
         """Take back a pull that will never be told; its draw is the arm's next.
-
-        Args:
-            pull: a pull that is under way.
 
         Raises:
             InputError: if it is not under way.
@@ -317,53 +290,52 @@ class ModelSelector:
     def select(self) -> str | None:
         """Return the arm to pull next without putting a pull under way, or ``None`` as :meth:`ask` returns none.
 
-        Two calls without :meth:`observe` in between give the same answer.
-
         Raises:
             ArmError: if all arms have been retired.
             InputError: if there are no arms.
         """
+        if self._unseen:
+            self._catch_up()
         drawn, newcomers, spent, pending = self._arms.survey(self.burn_in)
         self._stopped_by = ""
-        if not newcomers and self._rule is not None:
-            best = self._arms.get(self._verdict.best or "")
-            self._stopped_by = self._rule.met(self._verdict, None if best is None else best.stats, self.metric)
+        if not newcomers and (self.target is not None or self._said.level in ENOUGH[self._rule.stop]):
+            best = self._arms.get(self._said.best or "")
+            self._stopped_by = self._rule.met(self._said, None if best is None else best.stats, self.metric)
             if self._stopped_by:
                 return None
-        if spent + pending + self.batch_size > self.budget:
+        if self._costs is None and spent + pending + self.batch_size > self.budget:
             # What is under way may still be given back.
             self._stopped_by = "" if pending else "budget"
             return None
         if newcomers:
             least = min(newcomers, key=lambda arm: arm.stats.num_samples + arm.pending)
-            return least.name if least.stats.num_samples + least.pending < self.burn_in else None
+            unpromised = least.stats.num_samples + least.pending < self.burn_in
+            return self._affordable(least.name, pending) if unpromised else None
         if not self._prepared:
-            self.policy.prepare(num_arms=len(self.arms), budget=self.budget, batch_size=self.batch_size)
-            self._prepared = True
-        if self._rule is not None:
-            out = self._rule.ruled_out(self._verdict)
-            drawn = [arm for arm in drawn if arm.name not in out]
+            prepare(self)
+        out = self._ruled_out()
+        drawn = [arm for arm in drawn if arm.name not in out] if out else drawn
         if not drawn:
             self._stopped_by = "exhausted"
             return None
         rng = random.Random(stable_seed(self.seed, "policy", len(self._history) + pending // self.batch_size))
-        board = self._arms.board(drawn, spent, self.delta)
+        board = self._arms.board(drawn, spent, self.delta, self._said.best)
         name = self.policy.choose(board, rng)
         if name not in board.pending:
-            raise InputError(f"Expected the policy to choose one of {list(board.pending)}, but got {name!r}.")
-        return name
+            raise InputError(
+                f"Expected the policy to choose one of {list(board.pending)}, but got {name!r}; return a name."
+            )
+        return name if self._costs is None else self._affordable(name, pending)
 
-    def seed_for(self, arm: str, draw: int, chunk: int = 0) -> int:
-        """Return the seed of one batch (or of one chunk of it); it depends on nothing else than the run's seed.
+    def _affordable(self, name: str, pending: int) -> str | None:
+        """Return an arm unless its next pull does not fit the budget; samples were counted before."""
+        costs = self._costs
+        if costs is None or costs.fits(self._arms.values(), self._arms[name], self.batch_size, self.budget):
+            return name
+        self._stopped_by = "" if pending else "budget"
+        return None
 
-        Args:
-            arm: the arm.
-            draw: index of the draw, see :meth:`draws`.
-            chunk: index of the chunk within the draw.
-        """
-        return stable_seed(self.seed, arm, draw, chunk)
-
-    def observe(self, arm: str, rows: Tensor) -> None:
+    def observe(self, arm: str, rows: Tensor, cost: float | None = None) -> None:
         """Add one batch of rows to an arm: :meth:`ask` for this arm and :meth:`tell` in one.
 
         Everything is checked first: if this raises, nothing has changed.
@@ -371,18 +343,17 @@ class ModelSelector:
         Args:
             arm: the arm.
             rows: exactly ``batch_size`` rows, see :meth:`tell`.
+            cost: see :meth:`tell`.
 
         Raises:
             InputError: if there is no such arm or it has been retired.
             ArmError: if the rows cannot be used.
         """
-        record = self._arms.known(arm)
-        if record.retired is not None:
-            raise InputError(f"Expected an active arm, but got {arm!r}, which was retired ({record.retired}).")
+        record = self._arms.working(arm)
         with uninterrupted():
             pull = self._reserve(record)
             try:
-                self.tell(pull, rows)
+                self.tell(pull, rows, cost)
             except BaseException:
                 self._drop([pull])
                 raise
@@ -403,7 +374,10 @@ class ModelSelector:
         try:
             with uninterrupted():
                 pulls.append(self._reserve(arm))
-            self.tell(pulls[0], arm.carry_out(pulls[0], self.metric, self.samples))
+            if self.measures:
+                self.tell(pulls[0], *timed(lambda: arm.carry_out(pulls[0], self.metric, self.samples)))
+            else:
+                self.tell(pulls[0], arm.carry_out(pulls[0], self.metric, self.samples))
         except ArmError as error:
             self.tell(pulls[0], error)
         except BaseException:
@@ -411,43 +385,44 @@ class ModelSelector:
             raise
         return name
 
-    def run(self, progress: bool = True, budget: int | None = None) -> SelectionResult:
+    def run(
+        self,
+        progress: bool = True,
+        budget: BudgetLike | None = None,
+        *,
+        workers: WorkersLike = None,
+        timeout: float | None = None,
+        chunk_size: int | None = None,
+    ) -> SelectionResult:
         """Pull until the budget is spent or the stop rule is met; Ctrl-C returns what is known so far.
+
+        Under torchrun or accelerate all processes must call it; see :doc:`/api/execution`, also for workers.
 
         Args:
             progress: show a progress bar, and what the policy plans.
-            budget: spend this many samples more, instead of what is left of the budget.
+            budget: spend this much more, in the unit of the budget, instead of what is left of it.
+            workers: a number of processes, an ``Executor`` or ``RayWorkers``; 0 is always this process alone.
+            timeout: seconds that a worker may take for a pull before another one gets it.
+            chunk_size: samples per call of a sampler; the whole pull by default. Seeds belong to chunks.
 
         Raises:
             ArmError: if all arms have failed.
-            InputError: if there are no arms.
+            InputError: if there are no arms, or samplers cannot be sent to workers.
         """
-        if budget is not None:
-            self.budget = self.spent + check_count("budget", budget, 0)
-        self._arms.warn_of_a_small_budget(self.burn_in, self.budget)
-        plan = ""
-        if not self._prepared:
-            self.policy.prepare(num_arms=len(self.arms), budget=self.budget, batch_size=self.batch_size)
-            self._prepared = True
-            plan = self.policy.describe()
-        if run_to_the_end(self, progress, plan):
-            self._stopped_by = "interrupt"
-        return self.result()
+        return run_selector(self, progress, budget, workers, timeout, chunk_size)
 
-    def extend_budget(self, num_samples: int) -> None:
-        """Allow ``num_samples`` more samples, or fewer if it is negative."""
-        self.budget += check_count("num_samples", num_samples)
+    def extend_budget(self, num_samples: float) -> None:
+        """Allow so many more samples, or so much more in the unit of the budget; or less if it is negative."""
+        check: Callable[[str, Any], float] = check_count if self._costs is None else check_number
+        self.budget += check("num_samples", num_samples)
 
     def result(self) -> SelectionResult:
         """Return what is known now."""
         arms = list(self._arms.values())
+        self._catch_up()
         with uninterrupted():
             fresh = {arm.name: arm.fresh_stats() for arm in arms}
-        return build_result(self, arms, fresh, self._history, self._judged(fresh), self._stopped_by)
-
-    def settings(self) -> dict[str, Any]:
-        """Return how the run is set up, as plain values."""
-        return settings_of(self)
+        return build_result(self, arms, fresh, self._history, self._judged(fresh, True), self._stopped_by)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as tensors, numbers and strings, with pulls under way given back."""
@@ -462,14 +437,13 @@ class ModelSelector:
             state: the state.
 
         Raises:
-            InputError: if the state is of another kind of run (metric, bound, width of the rows, seed, batch size, or a
-                policy with a plan), or broken; nothing has changed then.
+            InputError: if the state is of another kind of run (another metric, seed, pairing or batch size, say), or
+                broken; nothing has changed then.
         """
         load_state(self, state)
 
     def _reserve(self, arm: Arm) -> Pull:
-        draw = arm.next_draw
-        return arm.reserve(Pull(arm.name, draw, self.batch_size, self.seed_for(arm.name, draw)))
+        return arm.reserve(self._plan.pull(arm.name, arm.next_draw, self.batch_size))
 
     def _drop(self, pulls: list[Pull]) -> None:
         """Give back what could not be carried out; a pull may have been told before the interruption."""
@@ -482,19 +456,45 @@ class ModelSelector:
         while (ready := arm.ready()) is not None:
             rows, cost = ready
             refreshed = arm.add(rows, cost, self.policy.needs, self.burn_in)
-            if refreshed or self.stop != "budget":
-                self._judge()
-            self._history.append(self.metric, arm.stats, self._verdict, self.batch_size)
+            self._unseen.append((arm, arm.stats, refreshed))
+
+    def _look(self) -> None:
+        """Judge the arms by all that was told since the last look, in whatever order, and write it down."""
+        unseen, self._unseen = self._unseen, []
+        fresh = [arm for arm, _, refreshed in unseen if refreshed]
+        if fresh and any(self._arms.ends_a_round(arm, self._ruled_out()) for arm in fresh):
+            self._judge()
+        for _, stats, _ in unseen:
+            self._history.append(self.metric, stats, self._said, self.batch_size)
+
+    def _catch_up(self) -> None:
+        with uninterrupted():
+            self._look()
+
+    @property
+    def _verdict(self) -> Verdict:
+        """What is said about the arms, everything included that was told."""
+        self._catch_up()
+        return self._said
+
+    def _ruled_out(self) -> Collection[str]:
+        """Return who needs no more samples; the rule is asked once for each verdict."""
+        if self._out[0] is not self._said:
+            drawn = sum(arm.retired is None and not arm.held for arm in self._arms.values())
+            self._out = self._said, self._rule.ruled_out(self._said, drawn)
+        return self._out[1]
 
     def _judge(self) -> None:
-        self._verdict = self._judged({arm.name: arm.stats for arm in self._arms.values()})
+        self._said = self._judged({arm.name: arm.stats for arm in self._arms.values()}, self.stop == "certified")
+        self._ruled_out()
 
-    def _judged(self, numbers: Mapping[str, ArmStats]) -> Verdict:
+    def _judged(self, numbers: Mapping[str, ArmStats], certify: bool) -> Verdict:
         return self._arms.verdict(
             numbers,
             burn_in=self.burn_in,
             delta=self.delta,
             epsilon=self.epsilon,
-            certifies=self._traits.guarantee != "none",
+            certifies_from=self._traits.certifies_from if certify and self._traits.certifies else None,
             policy=self.policy if self._prepared else None,
+            before=self._said,
         )

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from tm_bandit._arguments import check_count, check_flag
 from tm_bandit.errors import BrokenStateError, InputError, brief
-from tm_bandit.selection.arm import Roster
+from tm_bandit.selection.costs import budget_in
 from tm_bandit.selection.history import History
+from tm_bandit.selection.roster import Roster
+from tm_bandit.selection.verdict import Verdict
 
 if TYPE_CHECKING:
     from tm_bandit.selection.selector import ModelSelector
 
 STATE_VERSION = 2
 
+#: What states of version 0.1 were, and do not say.
+_BEFORE = {"pairing": "independent", "unit": "samples"}
+
 #: What loading replaces.
-_PARTS = ("_arms", "_initial", "_history", "_prepared", "_stopped_by", "_verdict", "budget", "policy")
+_PARTS = ("_costs", "_arms", "_initial", "_history", "_prepared", "_stopped_by", "_said", "_unseen", "budget", "policy")
 
 
 def settings_of(selector: ModelSelector) -> dict[str, Any]:
@@ -28,15 +35,20 @@ def settings_of(selector: ModelSelector) -> dict[str, Any]:
         "stop": selector.stop,
         "bound": selector.metric.traits.bound,
         "delta": selector.metric.delta,
+        "pairing": selector._plan.pairing,
+        "conditions": _conditions(selector),
         "batch_size": selector.batch_size,
         "burn_in": selector.burn_in,
         "epsilon": selector.epsilon,
         "target": selector.target,
+        # A result says so only where it is not what it always was.
+        **({} if selector._costs is None else {"unit": selector.unit}),
     }
 
 
 def state_of(selector: ModelSelector) -> dict[str, Any]:
     """Return the whole state of a selector as tensors, numbers and strings."""
+    verdict = asdict(selector._verdict)  # first: it lets the selector look at what it was told last
     return {
         **_kind(selector),
         "budget": selector.budget,
@@ -45,7 +57,9 @@ def state_of(selector: ModelSelector) -> dict[str, Any]:
         "stopped_by": selector._stopped_by,
         "policy": selector.policy.state_dict(),
         "history": selector._history.columns(),
+        "verdict": verdict,
         "arms": [arm.state_dict() for arm in selector._arms.values()],
+        **({} if selector._costs is None else {"prices": selector._costs.prices}),
     }
 
 
@@ -59,42 +73,61 @@ def load_state(selector: ModelSelector, state: Mapping[str, Any]) -> None:
     Raises:
         InputError: if the state is of another kind of run, or broken; the selector is then as it was.
     """
-    _check_kind(selector, state)
+    try:
+        _check_kind(selector, state)
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise _broken(error) from error  # what should be a number or a text is an array, say
     before = {name: getattr(selector, name) for name in _PARTS}
     try:
         _replace(selector, state)
     except BaseException as error:
         vars(selector).update(before)
-        if isinstance(error, (LookupError, TypeError, ValueError, AttributeError)):
-            raise BrokenStateError(
-                f"Expected what ModelSelector.state_dict() returned, but got a broken state ({brief(error)}); load "
-                "another one, or start anew."
-            ) from error
+        if isinstance(error, (LookupError, TypeError, ValueError, AttributeError, OverflowError)):
+            raise _broken(error) from error
         raise
 
 
+def _broken(error: Exception) -> BrokenStateError:
+    return BrokenStateError(
+        f"Expected what ModelSelector.state_dict() returned, but got a broken state ({brief(error)}); load another "
+        "one, or start anew."
+    )
+
+
 def _replace(selector: ModelSelector, state: Mapping[str, Any]) -> None:
-    known, selector._arms = selector._arms, Roster()
+    known, selector._arms = selector._arms, Roster(selector._arms.pairs.anew(), selector._costs)
+    if selector._costs is not None and selector._costs.prices is not None:
+        selector._costs = selector._arms.costs = selector._costs.with_others(state.get("prices") or {})
     samplers = {name: arm.sampler for name, arm in known.items()}
-    selector._initial = int(state["initial"])
+    selector._initial = check_count("initial", state["initial"], 0)
     for saved in state["arms"]:
         selector.add_arm(saved["name"], samplers.pop(saved["name"], None))
         selector._arms[saved["name"]].load_state_dict(saved)
     for name, sampler in samplers.items():
         selector.add_arm(name, sampler)
-    selector.policy, selector._history = copy.deepcopy(selector.policy), History()
+    selector.policy = copy.deepcopy(selector.policy)
+    selector._history = History(selector._history.higher_is_better, selector._history.interval)
     selector.policy.load_state_dict(state["policy"])
     selector._history.load(state["history"])
-    selector.budget, selector._prepared = int(state["budget"]), bool(state["prepared"])
+    selector._unseen = []
+    selector.budget = budget_in(selector.unit, state["budget"])
+    selector._prepared = check_flag("prepared", state["prepared"])
     selector._stopped_by = str(state.get("stopped_by", ""))  # version 0.1 did not say
-    selector._judge()
+    verdict = state.get("verdict")
+    if verdict is None:  # version 0.1 judged anew
+        selector._judge()
+    else:
+        lists = {name: tuple(value) for name, value in verdict.items() if isinstance(value, (list, tuple))}
+        selector._said = Verdict(**{**verdict, **lists})
 
 
 def _check_kind(selector: ModelSelector, state: Mapping[str, Any]) -> None:
     # A policy that remembers nothing can be exchanged for another, and a width may not be known yet.
     stateless = not state.get("policy") and not selector.policy.state_dict()
     for name, mine in _kind(selector).items():
-        theirs = state.get(name)
+        theirs = state.get(name, _BEFORE.get(name))
         left_open = stateless if name == "plan" else name == "width" and None in (mine, theirs)
         if theirs != mine and not left_open:
             raise InputError(f"Expected a state with {name}={mine!r}, but got one with {theirs!r}; use the same value.")
@@ -109,6 +142,14 @@ def _kind(selector: ModelSelector) -> dict[str, Any]:
         "bound": metric.traits.bound,
         "width": metric.row_width,
         "seed": selector.seed,
+        "pairing": selector._plan.pairing,
+        "conditions": _conditions(selector),
         "batch_size": selector.batch_size,
+        "unit": selector.unit,
         "plan": type(selector.policy).__name__,
     }
+
+
+def _conditions(selector: ModelSelector) -> int | str | None:
+    conditions = selector._plan.conditions
+    return None if conditions is None else conditions.kind

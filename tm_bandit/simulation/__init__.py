@@ -18,7 +18,6 @@ from tm_bandit.simulation.trials import (
     mean_and_error,
     optimal_pick_ratio,
     run_trial,
-    samples_to_identify,
     settles_after,
 )
 
@@ -38,6 +37,5 @@ __all__ = [
     "paper_scale_arms",
     "probability_arm",
     "run_trial",
-    "samples_to_identify",
     "settles_after",
 ]

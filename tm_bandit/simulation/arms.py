@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from tm_bandit.errors import InputError
-from tm_bandit.execution.local import Sampler
+from tm_bandit.execution.draw import Sampler
 from tm_bandit.functional.frechet import frechet_distance
 from tm_bandit.functional.inception_score import inception_score
+from tm_bandit.functional.moments import covariance, moments_from_rows
 
 
 @dataclass(frozen=True)
@@ -115,11 +116,8 @@ def bank_arm(name: str, rows: Tensor, ref_mean: Tensor, ref_covariance: Tensor) 
         ref_mean: mean of the reference.
         ref_covariance: covariance of the reference.
     """
-    exact = rows.double()
-    mean = exact.mean(0)
-    centred = exact - mean
-    covariance = centred.T @ centred / exact.shape[0]
-    score = frechet_distance(mean, covariance, ref_mean.double(), ref_covariance.double())
+    exact = moments_from_rows(rows)
+    score = frechet_distance(exact.mean, covariance(exact, unbiased=False), ref_mean, ref_covariance)
     return SimulatedArm(name, _drawer(rows), float(score))
 
 
@@ -131,7 +129,9 @@ def probability_arm(name: str, probabilities: Tensor) -> SimulatedArm:
         probabilities: the bank, shape ``(N, classes)``, rows that sum to one.
     """
     if probabilities.ndim != 2:
-        raise InputError(f"Expected probabilities of shape (N, classes), but got {tuple(probabilities.shape)}.")
+        raise InputError(
+            f"Expected probabilities of shape (N, classes), but got {tuple(probabilities.shape)}; give one row each."
+        )
     return SimulatedArm(name, _drawer(probabilities), float(inception_score(probabilities.double())))
 
 

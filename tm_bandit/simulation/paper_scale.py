@@ -106,7 +106,7 @@ def paper_scale_arms(dataset: str, *, seed: int = 0, mean_share: float = 0.5) ->
         [79.36, 123.27, 203.45, 304.05, 401.22]
     """
     if dataset not in DISTANCES:
-        raise InputError(f"Expected dataset to be one of {sorted(DISTANCES)}, but got {dataset!r}.")
+        raise InputError(f"Expected dataset to be one of {sorted(DISTANCES)}, but got {dataset!r}; choose one.")
     generator = torch.Generator().manual_seed(seed)
     reference = spectrum(REFERENCE_SHAPE)
     arms = []

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tm_bandit.errors import InputError
-from tm_bandit.execution.rng import stable_seed
+from tm_bandit.execution.draw import stable_seed
 from tm_bandit.metrics.base import OptimisticMetric
-from tm_bandit.policies.base import Policy
+from tm_bandit.policies.policy import Policy
 from tm_bandit.selection import ModelSelector, SelectionResult
 from tm_bandit.simulation.arms import SimulatedArm
 
@@ -39,7 +39,7 @@ class Scenario:
         present = [a for a in self.arms if pull is None or self.joins.get(a.name, 0) <= pull]
         scores = {a.name: a.score for a in present}
         if arm not in scores:
-            raise InputError(f"Expected one of the arms {list(scores)}, but got {arm!r}.")
+            raise InputError(f"Expected one of the arms {list(scores)}, but got {arm!r}; wait until it joins.")
         return max(scores.values()) - scores[arm] if self.higher_is_better else scores[arm] - min(scores.values())
 
     def acceptable(self, tolerance: float = 0.02) -> frozenset[str]:
@@ -62,7 +62,8 @@ class Contestant:
         bound: bound of the metric.
         policy: name of a policy, or a function that makes a policy object.
         burn_in: see :class:`~tm_bandit.ModelSelector`.
-        options: further arguments of :class:`~tm_bandit.ModelSelector`.
+        options: further arguments of :class:`~tm_bandit.ModelSelector`; arms have noise of their own unless they say
+            otherwise, and without a stop rule the goal is low regret.
     """
 
     name: str
@@ -104,6 +105,8 @@ def run_trial(scenario: Scenario, contestant: Contestant, *, pulls: int, batch_s
         batch_size: samples per pull.
         seed: seed of the run.
     """
+    options = {"pairing": "independent", "stop": "budget", **contestant.options}
+    options.setdefault("goal", "regret" if options["stop"] == "budget" else "identify")
     policy = contestant.policy if isinstance(contestant.policy, str) else contestant.policy()
     selector = ModelSelector(
         scenario.metric(contestant.bound),
@@ -114,7 +117,7 @@ def run_trial(scenario: Scenario, contestant: Contestant, *, pulls: int, batch_s
         burn_in=contestant.burn_in,
         seed=stable_seed("trial", seed),
         samples="features",
-        **contestant.options,
+        **options,
     )
     late = sorted((pull, arm) for arm, pull in scenario.joins.items() if pull > 0)
     samplers = {arm.name: arm.sample for arm in scenario.arms}
@@ -186,28 +189,6 @@ def settles_after(right: Sequence[Sequence[bool]], *, since: int = 0, probabilit
             break
         answer = pull + 1 - since
     return answer
-
-
-def samples_to_identify(
-    scenario: Scenario, trials: Sequence[Trial], *, tolerance: float = 0.02, probability: float = 0.9
-) -> int | None:
-    """Return after how many samples the recommendation is good enough often enough, and stays so; else ``None``.
-
-    Where arms join, samples are counted from the moment at which the last one does.
-
-    Args:
-        scenario: the arms.
-        trials: runs of one contestant, all with the same budget and without a stop rule.
-        tolerance: a recommended arm counts as right if its score is within this fraction of the best score.
-        probability: share of the trials that must be right.
-    """
-    good, since = scenario.acceptable(tolerance), scenario.last_join
-    right = [[best in good for best in trial.result.history["best"]] for trial in trials]
-    pulls = settles_after(right, since=since, probability=probability)
-    if pulls is None:
-        return None
-    samples = [0, *trials[0].result.history["samples"]]
-    return int(samples[since + pulls] - samples[since])
 
 
 def compare(

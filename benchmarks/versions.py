@@ -1,0 +1,118 @@
+"""Does pairing cost anything where arms share no noise? The same scenarios with another version of the package.
+
+``python -m benchmarks.versions OLD``, where ``OLD`` is a checkout of that version: each version runs in processes of
+its own, with its own scenarios. The table goes to ``benchmarks/results/versions.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+FIRST_SEED = 80_000
+RUNS = 40
+BUDGET = 4_000
+HERE = Path(__file__).resolve()
+NAMES = (
+    "demo",
+    "close",
+    "diverse",
+    "mirror",
+    "graded",
+    "blind",
+    "is-dropping",
+    "is-peaked",
+    "is-peaked-close",
+    "cifar10",
+)
+
+
+def curves(name: str, goal: str) -> list[list[tuple[int, bool]]]:
+    """Return for each run after how many samples the pick became right or wrong."""
+    import torch
+
+    from benchmarks.scenarios import scenario
+    from tm_bandit import ModelSelector
+
+    torch.set_num_threads(1)
+    arms = scenario(name)
+    assert arms is not None
+    scores = {arm.name: arm.score for arm in arms.arms}
+    best = max(scores.values()) if arms.higher_is_better else min(scores.values())
+    samplers = {arm.name: arm.sample for arm in arms.arms}
+    found = []
+    for run in range(RUNS):
+        options: dict[str, Any] = {"samples": "features", "seed": FIRST_SEED + run, "budget": BUDGET, "goal": goal}
+        if goal == "identify" and hasattr(ModelSelector, "ask"):
+            options["pairing"] = "independent"
+        history = ModelSelector(arms.metric("witness"), samplers, **options).run(progress=False).history
+        course: list[tuple[int, bool]] = []
+        for samples, pick in zip(history["samples"], history["best"], strict=True):
+            right = pick is not None and abs(scores[pick] - best) <= 0.02 * abs(best)
+            if not course or course[-1][1] != right:
+                course.append((samples, right))
+        found.append(course)
+    return found
+
+
+def need(courses: list[list[tuple[int, bool]]]) -> int | None:
+    """Return the count from which on nine of ten runs are right."""
+    moments = sorted({count for course in courses for count, _ in course})
+    answer = None
+    for moment in reversed(moments):
+        state = [next((right for count, right in reversed(course) if count <= moment), False) for course in courses]
+        if sum(state) < 0.9 * len(state):
+            break
+        answer = moment
+    return answer
+
+
+def _in_process(tree: Path, name: str, goal: str) -> int | None:
+    environment = dict(os.environ, PYTHONPATH=str(tree), OMP_NUM_THREADS="1")
+    command = [sys.executable, str(HERE), name, goal]
+    run = subprocess.run(command, cwd=tree, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    return need(json.loads(run.stdout.splitlines()[-1]))
+
+
+def main(old: Path) -> None:
+    """Compare this version with another one.
+
+    Args:
+        old: a checkout of it.
+    """
+    lines = [
+        "# The race where arms share no noise, against version 0.1",
+        "",
+        f"Samples of all arms until the pick is within 2 % of the best in nine of ten of {RUNS} runs, and stays so; "
+        f"own noise, budget {BUDGET:,}, seeds from {FIRST_SEED:,}. "
+        "`python -m benchmarks.versions OLD` makes this table.",
+        "",
+        "| scenario | 0.1, its default | 0.1, goal identify | the race | race / better of 0.1 |",
+        "|---|---|---|---|---|",
+    ]
+    ratios = []
+    for name in NAMES:
+        before = [_in_process(old, name, goal) for goal in ("regret", "identify")]
+        now = _in_process(HERE.parents[1], name, "identify")
+        known = [value for value in before if value is not None]
+        ratio = now / min(known) if now is not None and known else math.nan
+        ratios.append(ratio)
+        cells = ["not reached" if value is None else f"{value:,}" for value in (*before, now)]
+        lines.append(f"| {name} | {' | '.join(cells)} | {ratio:.2f} |")
+        print(lines[-1], flush=True)
+    sound = [ratio for ratio in ratios if math.isfinite(ratio)]
+    mean = math.exp(sum(map(math.log, sound)) / len(sound))
+    lines += ["", f"Geometric mean of the last column: {mean:.2f} over {len(sound)} scenarios."]
+    (HERE.parent / "results" / "versions.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        print(json.dumps(curves(*sys.argv[1:])))
+    else:
+        main(Path(sys.argv[1]).resolve())

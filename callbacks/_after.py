@@ -1,0 +1,128 @@
+"""Trainings whose arms are compared afterwards: the weights are written now, by the Trainer itself."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
+from lightning.pytorch.utilities import rank_zero_warn
+
+from tm_bandit.callbacks._arms import note_variant
+from tm_bandit.callbacks._distributed import check_shared, ranks_of
+from tm_bandit.callbacks._folder import claim, default_root
+from tm_bandit.callbacks._report import RESULT
+from tm_bandit.errors import InputError
+from tm_bandit.report.result import SelectionResult
+from tm_bandit.selection.checkpoints import selector_from_checkpoints
+
+if TYPE_CHECKING:
+    from lightning.pytorch import LightningModule, Trainer
+
+    from tm_bandit.callbacks.bandit_checkpoint import BanditCheckpoint
+
+
+def check_whole(trainer: Trainer) -> None:
+    """Refuse strategies that would write a checkpoint in pieces.
+
+    Args:
+        trainer: the running Trainer.
+
+    Raises:
+        InputError: if no whole checkpoint would be written.
+    """
+    strategy, advice = trainer.strategy, ""
+    if isinstance(strategy, FSDPStrategy) and strategy._state_dict_type != "full":
+        advice = "give FSDPStrategy(state_dict_type='full')"
+    elif isinstance(strategy, ModelParallelStrategy) and strategy._save_distributed_checkpoint:
+        advice = "give ModelParallelStrategy(save_distributed_checkpoint=False)"
+    elif isinstance(strategy, DeepSpeedStrategy):
+        advice = "convert its folders with `zero_to_fp32.py`, and let `tm-bandit watch` look at the files"
+    if advice:
+        raise InputError(
+            f"Expected a strategy that writes whole checkpoints for evaluate='after', but got "
+            f"{type(strategy).__name__}, which writes them in pieces; {advice}."
+        )
+
+
+class Afterwards:
+    """Writes the arms of one training, and selects among them at its end; on all ranks.
+
+    Args:
+        settings: the callback.
+        trainer: the running Trainer.
+    """
+
+    def __init__(self, settings: BanditCheckpoint, trainer: Trainer) -> None:
+        self.settings = settings
+        self.ranks = ranks_of(trainer)
+        self.files: list[Path] = []
+        self.step = -1
+        error: Exception | None = None
+        root = Path(settings.dirpath) if settings.dirpath is not None else default_root(trainer, settings.key)
+        if self.ranks.is_zero:
+            try:
+                root = claim(root.expanduser().absolute(), secrets.token_hex(8))
+            except InputError as reason:
+                error = reason
+        self.ranks.agree(error)
+        self.folder = self.ranks.tell(root)
+        check_shared(self.folder, self.ranks, everywhere=True)
+
+    def save(self, trainer: Trainer) -> None:
+        """Write the weights as they are; a strategy that shards them gathers them first.
+
+        Args:
+            trainer: the running Trainer.
+        """
+        self.step = trainer.global_step
+        path = self.folder / f"step{self.step}.ckpt"
+        trainer.save_checkpoint(path, weights_only=True)
+        self.files.append(path)
+
+    def select(self, module: LightningModule) -> tuple[SelectionResult, Path] | None:
+        """Compare the arms, each as a module without a Trainer; return the result and the best file, if it worked.
+
+        Args:
+            module: the module that was trained.
+        """
+        settings = self.settings
+        error: Exception | None = None
+        selector = None
+        try:
+            selector = selector_from_checkpoints(
+                self.files,
+                type(module),
+                settings.metric.to(module.device),
+                settings.sampler,
+                variants=settings.variants,
+                budget=settings.budget * len(self.files),
+                batch_size=settings.batch_size,
+                policy=settings.policy,
+                stop=settings.stop,
+                goal=settings.goal,
+                seed=settings.seed,
+                burn_in=settings.burn_in,
+                pairing=settings.pairing,
+                conditions=settings.conditions,
+            )
+        except Exception as reason:  # whatever the module raises when it is made anew
+            error = reason
+        reason_of_all = self.ranks.first_error(error)
+        if reason_of_all is not None or selector is None:
+            rank_zero_warn(
+                f"{settings.key}: the arms in {self.folder} could not be compared at the end of the training "
+                f"({reason_of_all}). Run `tm-bandit watch {self.folder} --module ...`."
+            )
+            return None
+        alone = self.ranks.world_size == 1
+        result = selector.run(progress=False, workers=0 if alone else None, chunk_size=settings.chunk_size)
+        note_variant(result, settings.variants)
+        if self.ranks.is_zero:
+            with suppress(OSError):
+                result.to_json(self.folder / RESULT, indent=1)
+        if result.best is None:
+            return None
+        return result, next(path for path in self.files if path.stem == result.best.split("/")[0])

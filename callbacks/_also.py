@@ -1,0 +1,119 @@
+"""Other metrics of the arms, on the samples that the bandit draws anyway."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric, MetricCollection
+
+from tm_bandit.callbacks._arms import Arm
+from tm_bandit.callbacks._reference import lacks_reference
+from tm_bandit.callbacks._report import Summary
+from tm_bandit.errors import InputError
+from tm_bandit.metrics.base import OptimisticMetric
+
+
+def check_also(also: Metric | MetricCollection | None) -> MetricCollection | None:
+    """Return the metrics as a collection.
+
+    Args:
+        also: what the user gave.
+
+    Raises:
+        InputError: if it is no metric, or if a metric cannot be computed from samples alone.
+    """
+    if also is None:
+        return None
+    if isinstance(also, Metric):
+        also = MetricCollection([also])
+    if not isinstance(also, MetricCollection):
+        raise InputError(f"Expected also= to be a MetricCollection or a metric, but got {type(also).__name__}.")
+    for name, metric in also.items():
+        if getattr(metric, "needs_conditions", False):
+            raise InputError(f"Expected metrics of samples alone in also=, but got {name}, which wants conditions.")
+        if isinstance(metric, OptimisticMetric) and lacks_reference(metric):
+            raise InputError(f"Expected metrics in also= to have a reference, but got {name}, which has none.")
+    return also
+
+
+class Companions:
+    """Statistics of the other metrics, arm by arm; every rank adds its own samples, and values are synced.
+
+    They live as long as the training does: one that is resumed begins anew.
+
+    Args:
+        metrics: the metrics, or ``None`` if there are none.
+        warn: is told text and kind of an error, and says the first of a kind; a companion never ends a training.
+    """
+
+    def __init__(self, metrics: MetricCollection | None, warn: Callable[[str, str], None]) -> None:
+        self.metrics = metrics
+        self._warn = warn
+        self._of: dict[str, MetricCollection] = {}
+
+    def _get(self, arm: str, device: torch.device) -> MetricCollection:
+        if arm not in self._of:
+            assert self.metrics is not None
+            self._of[arm] = self.metrics.to(device).clone()
+        return self._of[arm]
+
+    def add(self, arm: str, samples: Sequence[Tensor], count: int) -> None:
+        """Add samples of an arm, as its sampler returned them.
+
+        Args:
+            arm: name of the arm.
+            samples: this rank's chunks of a pull.
+            count: how many samples of them count.
+        """
+        if self.metrics is None or not count:
+            return
+        try:
+            batch = torch.cat(list(samples))[:count]
+            self._get(arm, batch.device).update(batch)
+        except Exception as error:  # whatever a metric makes of the samples of a broken arm
+            self._warn(f"the metrics of also= could not take samples of {arm} ({error})", "also")
+
+    def extend(self, summary: Summary, step: int, arms: Mapping[str, Arm], device: torch.device) -> Summary:
+        """Add what they say of the newest and of the best arm to a summary, and forget what is gone; on all ranks.
+
+        Args:
+            summary: what is known after a validation.
+            step: the step of the newest arms.
+            arms: the arms by name.
+            device: see :meth:`values`.
+        """
+        assert summary.result is not None
+        newest = [row["arm"] for row in summary.result.table() if row["arm"] in arms and arms[row["arm"]].step == step]
+        values = self.values({"current": next(iter(newest), None), "best": summary.best_arm or None}, device)
+        self._of = {name: metrics for name, metrics in self._of.items() if name in summary.arms}
+        return replace(summary, values={**summary.values, **values})
+
+    def values(self, arms: Mapping[str, str | None], device: torch.device) -> dict[str, float]:
+        """Return what is logged, by name without the prefix; on all ranks, with the same arms.
+
+        Args:
+            arms: names of arms by the word under which they are logged.
+            device: where an arm's statistics are made that has no samples on this rank.
+        """
+        found: dict[str, float] = {}
+        if self.metrics is None:
+            return found
+        for word, arm in arms.items():
+            for name, metric in self._get(arm, device).items() if arm else ():
+                value = self._value(metric, f"{name} of also= has no value for {arm}")
+                if value is not None:
+                    found[f"{word}/{name}"] = value
+        return found
+
+    def _value(self, metric: Any, complaint: str) -> float | None:
+        """Return the plain score: what our metrics think best, and what others compute (of a pair, the mean)."""
+        try:
+            value = metric.debiased().value if isinstance(metric, OptimisticMetric) else metric.compute()
+            return float(value[0] if isinstance(value, (tuple, list)) else value)
+        except Exception as error:  # too few samples, or none
+            self._warn(f"{complaint} ({error})", "also")
+            return None

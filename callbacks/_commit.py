@@ -1,0 +1,110 @@
+"""The end of a validation: what is known goes to disk, and what nobody can ask for any more goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tm_bandit.callbacks import _report
+from tm_bandit.callbacks._books import Books
+from tm_bandit.callbacks._report import HistoryText, Summary
+from tm_bandit.callbacks._sidecar import write_sidecar
+from tm_bandit.callbacks._store import ArmStore
+from tm_bandit.execution.ranks import Ranks
+from tm_bandit.report.result import SelectionResult
+from tm_bandit.selection.selector import ModelSelector
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+#: What version 0.1 left in the folder, which nobody needs once a checkpoint of this version is on disk.
+_LEFT_BY_01 = ("stats.pt", "stats.previous.pt", "files.json")
+
+
+class Commit:
+    """Writes and deletes in an order in which a kill at any moment loses nothing; one per training, on all ranks.
+
+    Args:
+        store: where the weights are.
+        ranks: all of them.
+        trainer: the running Trainer, for its loggers.
+        key: name of the callback.
+        say: warns the user, once for each kind of text.
+    """
+
+    def __init__(
+        self, store: ArmStore, ranks: Ranks, trainer: Trainer, key: str, say: Callable[[str, str], None]
+    ) -> None:
+        self.store = store
+        self.ranks = ranks
+        self.trainer = trainer
+        self.key = key
+        self.say = say
+        self._written = True
+        self._history = HistoryText()
+
+    def write(
+        self, summary: Summary, before: Summary | None, books: Books, selector: ModelSelector | None
+    ) -> tuple[Summary, dict[str, Any]]:
+        """Put what is known on disk; return it with the path of the best arm, and what a checkpoint shall say.
+
+        Args:
+            summary: what is known.
+            before: what was known after the last validation.
+            books: the books.
+            selector: the selector, on the rank that has it.
+        """
+        planned = self.ranks.tell(self.store.planned() if self.ranks.is_zero else {})
+        state = books.describe(self.store, planned)
+        if self.store.active:
+            self._written = self.ranks.tell(selector is not None and self._sidecar(summary, books, state, selector))
+        self.store.commit(planned, self.ranks)
+        path = self.store.path(books.arms[summary.best_arm].weights) if summary.best_arm else ""
+        # A best arm that could not be written yet leaves the last one that was.
+        known = replace(summary, best_path=path or ("" if before is None else before.best_path))
+        return known, state
+
+    def _sidecar(self, summary: Summary, books: Books, state: dict[str, Any], selector: ModelSelector) -> bool:
+        assert summary.result is not None
+        try:
+            history = self._history.read(summary.result.history)
+            write_sidecar(self.store.folder, books.lineage, state, selector.state_dict(), history)
+        except Exception as error:  # torch reports a full disk as a RuntimeError; the other ranks wait for an answer
+            text = f"the statistics could not be written ({error}). Nothing is deleted until they can be."
+            self.say(text, "statistics")
+            return False
+        return True
+
+    def write_result(self, result: SelectionResult | None) -> None:
+        """Write the result beside the arm files and give it to the loggers; on rank 0.
+
+        Args:
+            result: the selection so far.
+        """
+        assert result is not None
+        with _report.never_fatal(self.say, "the result could not be written"):
+            _report.write_result(self.store.folder, result, self._history.read(result.history))
+        _report.publish(self.trainer, self.key, result, None, self.say, plot=False)
+
+    def is_safe(self, summary: Summary | None, books: Books) -> bool:
+        """Whether the file of the best arm is there under its name."""
+        best = "" if summary is None else summary.best_arm
+        return not best or books.arms[best].weights in self.store.files
+
+    def let_go(self, summary: Summary | None, books: Books, alone: bool = False) -> None:
+        """Delete what the newest checkpoint on disk cannot ask for any more.
+
+        Args:
+            summary: what is known.
+            books: the books.
+            alone: do not tell the other ranks; at the end of a training they may be gone.
+        """
+        if not (self._written and self.is_safe(summary, books)):
+            return
+        newest, confirmed = (None if point is None else point[0] for point in (books.dumped, books.confirmed))
+        self.store.purge(newest, confirmed, self.ranks, alone)
+        if self.ranks.is_zero:
+            old = _LEFT_BY_01 if books.confirmed is not None and books.confirmed[1] else ()
+            for name in (*books.superseded(), *old):
+                self.store.folder.delete(name)

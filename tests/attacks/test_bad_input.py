@@ -1,0 +1,380 @@
+"""Input that makes no sense ends in one of our own errors, and changes nothing."""
+
+import json
+import math
+import os
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tests._make import class_probs
+from tests.callbacks.models import Gen
+from tests.cli.parts import Outcome
+from tests.report.results import make_result
+from tests.selection.toy import MeanMetric, gaussian
+from tm_bandit import (
+    ModelSelector,
+    OptimisticFID,
+    OptimisticIS,
+    OptimisticKID,
+    OptimisticMean,
+    ReferenceStatistics,
+    SelectionResult,
+)
+from tm_bandit.callbacks import BanditCheckpoint
+from tm_bandit.cli import main
+from tm_bandit.errors import ArmError, BanditError, InputError
+
+
+def odd_tensors():
+    """Tensors of every kind that is no plain block of numbers."""
+    rows = torch.rand(6, 4)
+    return {
+        "sparse": rows.to_sparse(),
+        "csr": rows.to_sparse_csr(),
+        "meta": rows.to("meta"),
+        "nested": torch.nested.nested_tensor([rows, rows]),
+        "jagged": torch.nested.nested_tensor([rows, rows], layout=torch.jagged),
+        "float8": rows.to(torch.float8_e4m3fn),
+        "quantized": torch.quantize_per_tensor(rows, 0.1, 0, torch.quint8),
+        "complex": rows + 1j,
+    }
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["sparse", "csr", "meta", "nested", "jagged", "float8", "quantized", "complex"])
+def test_tensors_that_are_no_plain_block_of_numbers(kind):
+    odd = odd_tensors()[kind]
+    fid = OptimisticFID("none", ReferenceStatistics(torch.zeros(4), torch.eye(4)))
+    module = OptimisticFID(nn.Identity(), ReferenceStatistics(torch.zeros(4), torch.eye(4)))
+    scores, mean = OptimisticIS("none"), OptimisticMean()
+    kid = OptimisticKID("none", ReferenceStatistics.from_features(torch.rand(9, 4), keep_rows=True))
+    selector = ModelSelector(fid, budget=100, batch_size=6)
+    selector.add_arm("a")
+    takes = (fid.update_features, module.update, scores.update_probs, fid.check_rows, scores.check_rows)
+    for take in (*takes, kid.update_features, mean.update, mean.update_scores):
+        with pytest.raises(InputError):
+            take(odd)
+    if kind != "float8":  # which a reference can be made of: it is converted, and nothing is lost
+        with pytest.raises(InputError):
+            ReferenceStatistics.from_features(odd)
+    with pytest.raises(InputError):
+        ReferenceStatistics(odd, odd)
+    with pytest.raises(ArmError):
+        selector.tell(selector.ask()[0], odd)
+    assert {metric.num_samples for metric in (fid, module, scores, kid, mean)} == {selector.spent} == {0}
+    fid.update_features(torch.rand(6, 4))
+    scores.update_probs(class_probs(6))
+    assert math.isfinite(fid.estimate())
+    assert math.isfinite(scores.estimate())
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["sparse", "meta", "nested", "quantized"])
+def test_images_that_are_no_plain_block_of_numbers(kind):
+    images = torch.rand(6, 3, 4, 4)
+    odd = {
+        "sparse": images.to_sparse(),
+        "meta": images.to("meta"),
+        "nested": torch.nested.nested_tensor([images, images]),
+        "quantized": torch.quantize_per_tensor(images, 0.1, 0, torch.quint8),
+    }[kind]
+    metric = OptimisticFID(nn.Flatten(), ReferenceStatistics(torch.zeros(48), torch.eye(48)), normalize=True)
+    with pytest.raises(InputError, match="dense"):
+        metric.update(odd)
+    assert metric.num_samples == 0
+
+
+def test_complex_statistics_are_refused_not_cut():
+    with pytest.raises(InputError, match="real numbers"):
+        ReferenceStatistics(np.zeros(2), np.eye(2) * (1 + 1j))
+    with pytest.raises(InputError, match="real numbers"):
+        ReferenceStatistics.from_features(np.zeros((4, 2), dtype=complex))
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8", "i4", "u2", "f16"])
+def test_arrays_of_any_byte_order(tmp_path, order, kind):
+    rows = np.arange(20).reshape(10, 2) ** 2 % 17
+    reference = ReferenceStatistics.from_features(rows.astype(np.dtype(kind).newbyteorder(order)))
+    np.testing.assert_allclose(reference.mean.numpy(), rows.mean(0))
+    np.testing.assert_allclose(reference.covariance.numpy(), np.cov(rows.T), rtol=1e-12)
+    moments = {"mu": rows.mean(0), "sigma": np.cov(rows.T)}
+    np.savez(tmp_path / "r.npz", **{name: value.astype(f"{order}f8") for name, value in moments.items()})
+    loaded = ReferenceStatistics.load(tmp_path / "r.npz")
+    np.testing.assert_array_equal(loaded.mean.numpy(), rows.mean(0))
+
+    kept = ReferenceStatistics(rows.mean(0), np.cov(rows.T), rows=rows.astype(np.dtype(kind).newbyteorder(order)))
+    np.testing.assert_array_equal(kept.rows.values.double().numpy(), rows)
+
+
+@pytest.mark.parametrize(
+    "content", [{"feats": "x"}, {"feats": torch.ones(3, 2).to_sparse()}, {"feats": None}, {"x": 1}]
+)
+@pytest.mark.parametrize("moments", [{}, {"mu": np.zeros(2), "sigma": np.eye(2)}])
+def test_rows_of_a_reference_file_that_are_none(tmp_path, content, moments):
+    torch.save({**content, **moments}, tmp_path / "r.pt")
+    if moments and content.get("feats") is None:
+        assert ReferenceStatistics.load(tmp_path / "r.pt").rows is None
+        return
+    with pytest.raises(InputError):
+        ReferenceStatistics.load(tmp_path / "r.pt")
+
+
+@pytest.mark.parametrize("values", [10**400, None, "x", {}, [1.0, "x"], [[1], [2, 3]], 1j, [None], object()])
+def test_scores_that_are_no_numbers(values):
+    metric = OptimisticMean()
+    with pytest.raises(InputError, match="score"):
+        metric.update_scores(values)
+    assert metric.num_samples == 0
+    metric.update_scores([1, 2.5])
+    metric.update_scores(np.array([3.0], dtype=">f8"))
+    assert float(metric.estimate()) == pytest.approx(6.5 / 3)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: OptimisticFID("none", kappa=10**400),
+        lambda: OptimisticIS("none", num_classes=10**400),
+        lambda: OptimisticIS("none", num_classes=10**15),
+        lambda: OptimisticIS("none", log_scale=np.zeros(2)),
+        lambda: OptimisticFID("none").use_reference("reference.npz"),
+        lambda: OptimisticIS("none").load_states(None),
+        lambda: OptimisticIS("none").merge_state({}),
+        lambda: OptimisticIS("none").losses(3),
+        lambda: ModelSelector(MeanMetric(), budget=100, epsilon=10**400),
+        lambda: BanditCheckpoint(metric=OptimisticIS("none"), budget=10, batch_size=5, burn_in=np.zeros(2)),
+        lambda: BanditCheckpoint(metric=OptimisticIS("none"), budget=10, batch_size=5, conditions=np.array("x")),
+    ],
+)
+def test_arguments_that_no_number_and_no_object_can_be(make):
+    with pytest.raises(InputError):
+        make()
+
+
+def test_a_burn_in_that_no_float_can_hold():
+    with pytest.raises(InputError, match="budget"):
+        ModelSelector(MeanMetric(), {"a": gaussian(1.0)}, budget=100, burn_in=10**400)
+    assert ModelSelector(MeanMetric(), budget=0, burn_in=2**60 + 1, batch_size=2).burn_in == 2**60 + 2
+
+
+@pytest.mark.parametrize("count", ["x", 2.5, 1, -3, [3, 4], math.nan, True])
+def test_a_number_of_samples_that_is_none(tmp_path, count):
+    with pytest.raises(InputError, match="num_samples"):
+        ReferenceStatistics(torch.zeros(2), torch.eye(2), num_samples=count)
+    np.savez(tmp_path / "r.npz", mu=np.zeros(2), sigma=np.eye(2), num_samples=count)
+    with pytest.raises(InputError, match="num_samples"):
+        ReferenceStatistics.load(tmp_path / "r.npz")
+
+
+@pytest.mark.parametrize("more", [math.nan, math.inf, 2.5, "10", None])
+def test_a_budget_is_extended_by_whole_numbers_only(more):
+    selector = ModelSelector(MeanMetric(), {"a": gaussian(1.0)}, budget=50, samples="features")
+    with pytest.raises(InputError, match="num_samples"):
+        selector.extend_budget(more)
+    assert selector.budget == 50
+
+
+@pytest.mark.parametrize("dirpath", [2.5, 3, [], b"\xff"])
+def test_a_folder_that_is_no_path(dirpath):
+    with pytest.raises(InputError, match="dirpath"):
+        BanditCheckpoint(metric=OptimisticIS("none"), budget=10, batch_size=5, dirpath=dirpath)
+
+
+@pytest.mark.parametrize("reason", [5, b"x", ["gone"]])
+def test_a_reason_is_a_text(reason):
+    selector = ModelSelector(MeanMetric(), {"a": gaussian(1.0), "b": gaussian(2.0)}, budget=100, samples="features")
+    with pytest.raises(InputError, match="reason"):
+        selector.retire_arm("a", reason)
+    assert selector.arms == ["a", "b"]
+    selector.retire_arm("a", "5")
+    assert "<dd>5</dd>" in selector.run(progress=False).to_html()
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a" * 100_000, "a\0b", "tab\tor\nline"])
+def test_names_that_no_file_and_no_page_can_hold(name):
+    selector = ModelSelector(MeanMetric(), budget=100)
+    with pytest.raises(InputError, match="name"):
+        selector.add_arm(name)
+    with pytest.raises(InputError, match="name"):
+        ModelSelector(MeanMetric(), {name: gaussian(1.0)}, budget=100)
+    assert selector.arms == []
+
+
+def test_results_that_cannot_be_read(tmp_path):
+    (tmp_path / "picture.json").write_bytes(b"\x89PNG\xff\xfe")
+    for place in ("nowhere.json", ".", "picture.json", "a\0b"):
+        with pytest.raises(InputError, match="saved result"):
+            SelectionResult.from_json(tmp_path / place)
+    for text in ("[" * 100_000, '{"a":' * 100_000, "[1]", "{}", '{"version": "x"}', '{"version": 1, "arms": 3}'):
+        with pytest.raises(InputError):
+            SelectionResult.from_json(text if text[0] == "{" else written(tmp_path, text))
+
+
+def written(folder, text):
+    path = folder / "text.json"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"best": "nobody"},
+        {"tied": ["nobody"]},
+        {"retired": {"nobody": "gone"}},
+        {"arms": [{"arm": "a"}]},
+        {"history": {"arm": ["nobody"]}},
+        {"best": ["a"]},
+        {"budget": "x"},
+        {"settings": 3},
+    ],
+)
+def test_a_result_that_contradicts_itself(change):
+    data = json.loads(make_result().to_json()) | change
+    with pytest.raises(InputError):
+        SelectionResult.from_json(json.dumps(data))
+
+
+# ---- checkpoints ----
+
+
+def saved_gen(path, legacy=False, **extra):
+    torch.manual_seed(0)
+    module = Gen()
+    content = {"state_dict": module.state_dict(), "pytorch-lightning_version": "2.0.0", "hyper_parameters": {}, **extra}
+    torch.save(content, path, _use_new_zipfile_serialization=not legacy)
+    return module
+
+
+class Settings:
+    """An object of a class that torch does not unpickle on its own."""
+
+
+def test_a_corrupt_first_checkpoint_is_an_arm_that_fails(tmp_path):
+    (tmp_path / "step1.ckpt").write_bytes(b"PK\x03\x04 cut off")
+    saved_gen(tmp_path / "step2.ckpt")
+    selector = ModelSelector.from_checkpoints(
+        tmp_path, Gen, metric=OptimisticIS(nn.Identity()), budget=200, batch_size=10
+    )
+    result = selector.run(progress=False)
+    assert result.best == "step2"
+    assert "step1.ckpt" in result.retired["step1"]
+    (tmp_path / "step2.ckpt").write_bytes(b"")
+    with pytest.raises(InputError, match=r"step1\.ckpt"):
+        ModelSelector.from_checkpoints(tmp_path, Gen, metric=OptimisticIS(nn.Identity()), budget=200, batch_size=10)
+
+
+@pytest.mark.parametrize("extra", [{}, {"hyper_parameters": Settings()}])
+def test_checkpoints_of_the_format_before_zip(tmp_path, extra):
+    from tm_bandit._weights_file import read_weights
+
+    module = saved_gen(tmp_path / "old.ckpt", legacy=True, **extra)
+    found = read_weights(tmp_path / "old.ckpt")
+    assert set(found) == set(module.state_dict())
+    assert all(torch.equal(found[name], value) for name, value in module.state_dict().items())
+
+
+class Trap:
+    """Unpickled, this creates a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+def test_a_trap_in_a_checkpoint_of_the_format_before_zip(tmp_path):
+    from tm_bandit._weights_file import read_weights
+
+    saved_gen(tmp_path / "old.ckpt", legacy=True, trap=Trap(tmp_path / "was-run"))
+    read_weights(tmp_path / "old.ckpt")
+    assert not (tmp_path / "was-run").exists()
+
+
+# ---- the command line ----
+
+
+SCORE = "class Score:\n    def __init__(self):\n        raise ValueError('not today')\n"
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    """Run a command in a folder with features, images and a feature function that raises."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for name, shift in (("real", 0), ("near", 0.1), ("far", 1)):
+        np.save(f"{name}.npy", rng.normal(size=(120, 3)) + shift)
+    np.save("images.npy", rng.integers(0, 255, (20, 8, 8, 3), dtype=np.uint8))
+    (tmp_path / "raising.py").write_text("def feature(images):\n    raise LookupError('no such layer')\n" + SCORE)
+    assert main(["stats", "real.npy", "-o", "ref.npz", "--quiet"]) == 0
+    capsys.readouterr()
+
+    def call(*words):
+        try:
+            code = main(list(words))
+        except SystemExit as leave:
+            code = leave.code
+        captured = capsys.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return call
+
+
+SELECT = ("select", "--reference", "ref.npz", "--arm", "near=near.npy", "--budget", "200", "--quiet")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("report", "deep.json"),
+        ("report", "a\0b"),
+        ("stats", "a\0b", "-o", "r.npz"),
+        ("stats", "real.npy", "-o", "r\0.npz"),
+        ("stats", "images.npy", "-o", "r.npz", "--feature", "raising:feature"),
+        ("stats", "images.npy", "-o", "r.npz", "--feature", "raising:feature", "--batch-size", str(10**21)),
+        ("stats", "real.npy", "-o", "r.npz", "--batch-size", str(10**21)),
+        ("stats", "real.npy", "-o", "r.npz", "--workers", str(10**30)),
+        ("stats", "images.npy", "-o", "r.npz", "--resize", str(10**30)),
+        (*SELECT, "--arm", "far=far.npy", "--batch-size", str(10**21)),
+        (*SELECT, "--arm", "far=far.npy", "--burn-in", str(10**21)),
+        (*SELECT, "--arm", "far=far.npy", "--budget", str(10**30), "--batch-size", str(10**29)),
+        (*SELECT, "--arm", "far=images.npy", "--feature", "raising:feature"),
+        (*SELECT, "--arm", "far=far.npy", "--delta", "nan"),
+        (*SELECT, "--arm", "far=far.npy", "--epsilon", "nan"),
+        (*SELECT, "--arm", "far=a\0b"),
+        (*SELECT, "--arm", os.fsdecode(b"\xff\xfe=far.npy")),
+        (*SELECT, "--arm", os.fsdecode(b"far=\xff\xfe.npy")),
+        (*SELECT, "--arm", f"{'a' * 100_000}=far.npy"),
+        ("report", "lost.json"),
+        ("demo", "--seed", "x"),
+        ("demo", "--nonsense"),
+        ("x" * 100_000,),
+        (*SELECT, "--arm", "far=far.npy", "--device", "meta"),
+        ("select", "--metric", "raising:Score", "--arm", "a=images.npy", "--budget", "50"),
+        ("select", "--metric", "raising:feature", "--arm", "a=images.npy", "--budget", "20", "--batch-size", "5"),
+    ],
+)
+def test_bad_words_end_in_one_line(command, tmp_path, words):
+    (tmp_path / "deep.json").write_text('{"a":' * 100_000)
+    (tmp_path / "lost.json").write_text(json.dumps(json.loads(make_result().to_json()) | {"best": "nobody"}))
+    before = sorted(os.listdir(tmp_path))
+    done = command(*words)
+    assert done.code == 2, done
+    assert len(done.err.strip().splitlines()) == 1
+    assert "Traceback" not in done.err
+    assert len(done.err) < 2000
+    assert [name for name in sorted(os.listdir(tmp_path)) if name != "__pycache__"] == before
+
+
+@pytest.mark.parametrize("seconds", ["often", "nan", "-1", ""])
+def test_a_wrong_interval_of_progress_lines(command, monkeypatch, seconds):
+    monkeypatch.setenv("TM_BANDIT_PROGRESS_SECONDS", seconds)
+    done = command("stats", "real.npy", "-o", "r.npz")
+    assert done.code == 2
+    assert "TM_BANDIT_PROGRESS_SECONDS" in done.err
+    assert issubclass(InputError, BanditError)

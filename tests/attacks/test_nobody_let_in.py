@@ -1,0 +1,246 @@
+"""Files and folders of strangers: nothing in them runs, nothing grows without limit, nothing is written elsewhere."""
+
+import importlib
+import io
+import os
+import stat
+import struct
+import subprocess
+import sys
+import warnings
+import zipfile
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from PIL import EpsImagePlugin, Image
+from torch import nn
+
+from tests.extractors.networks import TinyClip, save_script
+from tests.report.results import make_result
+from tm_bandit import OptimisticIS, ReferenceStatistics
+from tm_bandit._files import atomic_write
+from tm_bandit.callbacks import BanditCheckpoint
+from tm_bandit.cli import main
+from tm_bandit.data import ImageFolder, open_source
+from tm_bandit.data.images import decode_image
+from tm_bandit.errors import InputError, WeightsError
+from tm_bandit.extractors import resolve
+from tm_bandit.extractors.weights import bundled_inception, load_tensors
+
+
+class Trap(nn.Module):
+    """As TorchScript, this writes a file as soon as it is loaded."""
+
+    def __init__(self, mark):
+        super().__init__()
+        self.mark = mark
+        self.weight = nn.Parameter(torch.zeros(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.weight.sum()
+
+    @torch.jit.export
+    def __getstate__(self):
+        return (self.mark, self.weight, self.training)
+
+    @torch.jit.export
+    def __setstate__(self, state: tuple[str, torch.Tensor, bool]) -> None:
+        self.mark = state[0]
+        self.weight = state[1]
+        self.training = state[2]
+        torch.save(torch.zeros(1), self.mark)
+
+
+def trapped(path, mark):
+    """Save a TorchScript archive whose ``__setstate__`` leaves a mark."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.script(Trap(str(mark))).save(str(path))
+
+
+@pytest.mark.parametrize("feature", [2048, "clip-vit-b-32", "dinov2-vit-s-14", "vgg16"])
+def test_a_torchscript_archive_does_not_run(tmp_path, feature):
+    mark, path = tmp_path / "was-run", tmp_path / "weights.pt"
+    trapped(path, mark)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.load(str(path))
+    assert mark.exists()  # the trap works
+    mark.unlink()
+    with pytest.raises(WeightsError):
+        resolve(feature, weights_path=path)
+    assert not mark.exists()
+
+
+def test_tensors_of_a_torchscript_archive_are_those_that_torch_loads(tmp_path):
+    torch.manual_seed(0)
+    path = tmp_path / "clip.pt"
+    save_script(TinyClip(), torch.zeros(1, 3, 32, 32), path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = torch.jit.load(str(path)).state_dict()
+    ours = load_tensors(path)
+    assert set(ours) == set(theirs)
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+@pytest.mark.skipif(bundled_inception() is None, reason="needs the extra `real`")
+def test_the_bundled_network_is_read_without_being_run():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = torch.jit.load(str(bundled_inception()), map_location="cpu").state_dict()
+    ours = load_tensors(bundled_inception())
+    assert list(ours) == list(theirs)
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+@pytest.mark.slow
+def test_a_module_in_the_current_folder_does_not_stand_in_for_an_installed_one(tmp_path):
+    (tmp_path / "colorsys.py").write_text("open('was-run', 'w').close()\n")
+    (tmp_path / "sampling.py").write_text("import colorsys\nnumber = colorsys.ONE_THIRD\n")
+    code = (
+        "import sys; from tm_bandit.cli import main; before = list(sys.path);"
+        "code = main(['stats', 'x.npy', '-o', 'r.npz', '--feature', 'sampling:number']);"
+        "assert sys.path == before; sys.exit(code)"
+    )
+    np.save(tmp_path / "x.npy", np.zeros((4, 8, 8, 3), np.uint8))
+    # `-P`: Python itself puts the folder first when a program is started in other ways than by its command.
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[1:])}
+    done = subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, env=here, capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert "to be a module or function" in done.stderr  # `sampling` itself was found
+    assert not (tmp_path / "was-run").exists()
+
+
+def test_no_command_looks_into_the_current_folder_without_being_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
+    seen = []
+
+    class Watch:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            seen.append(str(tmp_path) in sys.path)
+
+    monkeypatch.setattr(sys, "meta_path", [Watch, *sys.meta_path])
+    importlib.import_module("tm_bandit.cli.show")
+    monkeypatch.delitem(sys.modules, "tm_bandit.report.html")  # so that there is something left to import
+    seen.clear()
+    make_result().to_json("result.json")
+    assert main(["report", "result.json", "--html", "page.html"]) == 0
+    assert seen == [False] * len(seen) != []
+
+
+def large_picture(path, side):
+    """Write a PNG of ``side`` x ``side`` white pixels in a few kilobytes."""
+
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    packer, lines = zlib.compressobj(9), b"\0" + b"\xff" * (side // 8)
+    data = b"".join(packer.compress(lines) for _ in range(side)) + packer.flush()
+    header = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b""))
+
+
+def test_a_small_file_that_unpacks_to_a_huge_picture_is_refused(tmp_path, capsys):
+    (tmp_path / "pictures").mkdir()
+    bomb = tmp_path / "pictures" / "bomb.png"
+    large_picture(bomb, 8800)  # 77 megapixels: below what Pillow warns of
+    assert bomb.stat().st_size < 50_000
+    with pytest.raises(InputError, match="77,440,000 pixels"):
+        decode_image(bomb)
+    with pytest.raises(InputError, match="77,440,000 pixels"):
+        open_source(tmp_path / "pictures")
+    assert len(ImageFolder(tmp_path / "pictures", max_pixels=10**8)) == 1
+    words = ["stats", str(tmp_path / "pictures"), "-o", str(tmp_path / "r.npz"), "--workers", "0", "--max-pixels"]
+    assert main([*words, "1000"]) == 2
+    assert "--max-pixels" in capsys.readouterr().err
+
+
+def test_no_program_is_started_for_a_picture(tmp_path, monkeypatch):
+    mark, interpreter = tmp_path / "was-run", tmp_path / "bin" / "gs"
+    interpreter.parent.mkdir()
+    interpreter.write_text(f"#!/bin/sh\ntouch {mark}\nexit 1\n")
+    interpreter.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{interpreter.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)  # so that it is looked for anew
+    picture = tmp_path / "picture.png"
+    picture.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n%%EOF\n")
+    with pytest.raises(subprocess.CalledProcessError), Image.open(picture) as image:
+        image.load()
+    assert mark.exists()  # the trap works
+    mark.unlink()
+    with pytest.raises(InputError, match="not an image"):
+        decode_image(picture)
+    assert not mark.exists()
+
+
+def test_a_picture_inside_a_picture_is_not_decoded(tmp_path):
+    large_picture(tmp_path / "large.png", 8800)
+    content = (tmp_path / "large.png").read_bytes()
+    entry = struct.pack("<BBBBHHII", 16, 16, 0, 0, 1, 32, len(content), 22)  # says 16 x 16
+    (tmp_path / "icon.png").write_bytes(struct.pack("<HHH", 0, 1, 1) + entry + content)
+    with pytest.raises(InputError, match="not an image"):
+        decode_image(tmp_path / "icon.png")
+
+
+@pytest.mark.parametrize("key", ["..", ".", "a/..", "../a", "a/../../b", " ", ". ."])
+def test_a_key_does_not_lead_out_of_the_log_folder(key):
+    with pytest.raises(InputError, match="key"):
+        BanditCheckpoint(metric=OptimisticIS("none"), budget=10, batch_size=5, key=key)
+
+
+def test_a_replaced_file_keeps_its_permissions(tmp_path):
+    secret = tmp_path / "secret.json"
+    secret.write_text("old")
+    secret.chmod(0o600)
+    with atomic_write(secret) as temporary:
+        assert stat.S_IMODE(temporary.stat().st_mode) == 0o600  # never readable by others, not even on the way
+        temporary.write_text("new")
+    assert (secret.read_text(), stat.S_IMODE(secret.stat().st_mode)) == ("new", 0o600)
+    fresh, before = tmp_path / "fresh.json", os.umask(0o027)
+    try:
+        with atomic_write(fresh) as temporary:
+            temporary.write_text("new")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(fresh.stat().st_mode) == 0o640
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    real, link = tmp_path / "elsewhere" / "result.json", tmp_path / "latest.json"
+    real.write_text("old")
+    link.symlink_to(real)
+    with atomic_write(link) as temporary:
+        temporary.write_text("new")
+    assert link.is_symlink()
+    assert real.read_text() == "new"
+    assert [entry.name for entry in (tmp_path / "elsewhere").iterdir()] == ["result.json"]
+
+
+def claims(shape, kind="<f8", content=b""):
+    """Return a ``.npy`` file whose header claims more than follows."""
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": kind, "fortran_order": False, "shape": shape})
+    return file.getvalue() + content
+
+
+@pytest.mark.parametrize("packed", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize("shape", [(10**12,), (10**6, 10**6), (10**12, 3)])
+def test_a_header_that_claims_too_much_is_refused(tmp_path, packed, shape):
+    path = tmp_path / "claims.npz"
+    with zipfile.ZipFile(path, "w", packed) as archive:
+        for name in ("mu", "sigma", "arr_0"):
+            archive.writestr(f"{name}.npy", claims(shape))
+    with pytest.raises(InputError, match=r"claims\.npz"):
+        ReferenceStatistics.load(path)
+    with pytest.raises(InputError, match=r"claims\.npz"):
+        open_source(path)
+    single = tmp_path / "claims.npy"
+    single.write_bytes(claims(shape))
+    with pytest.raises(InputError, match=r"claims\.npy"):
+        open_source(single)

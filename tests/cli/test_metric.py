@@ -1,0 +1,95 @@
+"""``--metric``: named scores, functions of the user's, and what does not go together."""
+
+import json
+
+import pytest
+
+from tests.cli.parts import assert_refused
+from tm_bandit import ReferenceStatistics
+
+SHORT = "--budget 200 --batch-size 20 --quiet --json"
+ARMS = "--arm far=far --arm near=near"
+
+SCORES = """
+import torch
+def brightness(images):
+    return images.double().mean((1, 2, 3)) / 255
+def rows(features):
+    return features.mean(1)
+def average(images):
+    return images.double().mean()
+class Darkness(torch.nn.Module):
+    def forward(self, images):
+        return 255 - images.float().mean((1, 2, 3))
+number = 3
+"""
+
+
+@pytest.fixture
+def scores(here):
+    (here / "cli_scores.py").write_text(SCORES)
+
+
+@pytest.fixture
+def with_rows(run):
+    assert run("stats real -o rows.npz --rows 100 --feature cli_parts:pool --workers 0").code == 0
+
+
+@pytest.mark.parametrize("metric", ["kid", "cmmd"])
+def test_kernel_distances(run, with_rows, metric):
+    outcome = run(f"select --metric {metric} --reference rows.npz --feature cli_parts:pool", ARMS, SHORT)
+    assert outcome.code == 0, outcome.err
+    result = json.loads(outcome.out)
+    assert (result["best"], result["metric"]) == ("near", "OptimisticKID")
+    plain = run(f"select --metric {metric} --bound none --reference rows.npz --feature cli_parts:pool", ARMS, SHORT)
+    assert json.loads(plain.out)["best"] == "near"
+
+
+@pytest.mark.parametrize(
+    ("words", "best"),
+    [
+        ("cli_scores:brightness --bounded 0 1", "far"),
+        ("cli_scores:brightness --lower-is-better", "near"),
+        ("cli_scores:Darkness", "near"),
+    ],
+)
+def test_functions_and_modules(run, scores, words, best):
+    outcome = run(f"select --metric {words}", ARMS, SHORT)
+    assert outcome.code == 0, outcome.err
+    result = json.loads(outcome.out)
+    assert (result["best"], result["metric"]) == (best, "OptimisticMean")
+
+
+def test_features_are_scored_too(run, scores):
+    outcome = run("select --metric cli_scores:rows --arm far=far.npy --arm near=near.npy", SHORT)
+    assert json.loads(outcome.out)["best"] == "far", outcome.err
+
+
+def test_what_does_not_go_together(run, scores, reference):
+    assert_refused(run("select --metric kid", ARMS), "--reference FILE|DIR for --metric kid", "stats --rows")
+    assert_refused(run(f"select --metric kid --reference {reference} --feature cli_parts:pool", ARMS), "with rows")
+    assert_refused(run("select --metric psnr", ARMS), "fid, kid, cmmd, is or package.module:name, but got 'psnr'")
+    assert_refused(run(f"select --metric cli_scores:brightness --reference {reference}", ARMS), "no --reference")
+    assert_refused(run("select --metric cli_scores:brightness --bound paper", ARMS), "no --bound")
+    assert_refused(run("select --metric cli_scores:number", ARMS), "function or module from samples to scores")
+    assert_refused(run("select --metric is --bounded 0 1", ARMS), "only for a function as --metric")
+
+
+def test_a_score_of_a_whole_batch_is_refused(run, scores):
+    outcome = run("select --metric cli_scores:average", ARMS, SHORT)
+    assert outcome.code == 2
+    assert "do not average over the batch" in outcome.err
+
+
+def test_rows_of_the_reference(run):
+    outcome = run("stats real.npy -o rows.npz --rows 40 --json")
+    assert json.loads(outcome.out)["rows"] == 40
+    assert "kept a random 40 of 300 rows (seed 0)" in outcome.err
+    first = ReferenceStatistics.load("rows.npz")
+    assert (len(first.rows), first.num_samples) == (40, 300)
+    run("stats real.npy -o all.npz --rows")
+    assert len(ReferenceStatistics.load("all.npz").rows) == 300
+    run("stats rows.npz -o rows.pt")
+    assert len(ReferenceStatistics.load("rows.pt").rows) == 40
+    run("stats real.npy -o plain.npz")
+    assert_refused(run("stats plain.npz -o again.npz --rows"), "statistics without rows in plain.npz")

@@ -1,0 +1,35 @@
+"""Traces of roots without one row, against rows that are really left out."""
+
+import pytest
+import torch
+
+from tm_bandit.functional.jackknife import root_traces_without
+
+
+def centred(rows):
+    return rows - rows.mean(0)
+
+
+@pytest.mark.parametrize(("count", "dim"), [(3, 2), (3, 9), (12, 12), (13, 12), (7, 40), (60, 6)])
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_every_row_is_left_out(count, dim, scale):
+    generator = torch.Generator().manual_seed(count)
+    rows = torch.randn(count, dim, generator=generator, dtype=torch.float64) * torch.logspace(0, -3, dim).double()
+    rows = scale * (rows + 5)
+    found = root_traces_without(centred(rows))
+    whole = float(torch.linalg.svdvals(centred(rows)).sum())
+    for number in range(count):
+        others = centred(torch.cat([rows[:number], rows[number + 1 :]]))
+        assert float(found[number]) == pytest.approx(float(torch.linalg.svdvals(others).sum()), abs=1e-6 * whole)
+
+
+def test_a_row_that_is_alone_on_its_axis_takes_it_along():
+    rows = torch.zeros(10, 3, dtype=torch.float64)
+    rows[0, 1] = 4.0
+    rows[1:, 0] = torch.arange(9.0)
+    expected = torch.linalg.svdvals(centred(rows[1:])).sum()
+    assert float(root_traces_without(centred(rows))[0]) == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_equal_rows_have_no_trace():
+    assert root_traces_without(torch.zeros(5, 3, dtype=torch.float64)).tolist() == [0.0] * 5

@@ -1,0 +1,108 @@
+"""Break the core in one place after the other, in a copy, and see whether the tests notice: ``make mutants``.
+
+``python -m tests.mutants`` tries all, ``python -m tests.mutants 3 17`` or ``python -m tests.mutants 0:15`` a few, and
+``python -m tests.mutants missing`` those without a row. The table goes to ``results.md`` row by row; rows of places
+that were not tried this time stay as long as the catalogue still has the very change they tell of.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Collection
+from pathlib import Path
+
+from tests.mutants.catalogue import MUTANTS, Mutant
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+TABLE = Path(__file__).with_name("results.md")
+PARTS = ("tm_bandit", "callbacks", "tests", "benchmarks", "examples", "README.md", "pyproject.toml")
+HEAD = """# Places in which the core was broken on purpose
+
+`make mutants` writes this: each place is changed in a copy of the repository, and the tests of that place must fail.
+The test that noticed is run once more without the change, where it must pass.
+
+| | file | instead of | stands | noticed by |
+|---|---|---|---|---|
+"""
+
+NOBODY, ENDLESS = "**nobody**", "a test that does not end"
+
+
+def run(tests: list[str], copy: Path) -> str:
+    """Return the first test that fails; empty if all pass."""
+    environment = {**os.environ, "PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-x", "-q", *tests]
+    try:
+        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=900)
+    except subprocess.TimeoutExpired:
+        return ENDLESS
+    found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", done.stdout, re.MULTILINE)
+    return "" if done.returncode == 0 else found.group(1) if found else f"exit code {done.returncode}"
+
+
+def noticed(mutant: Mutant, copy: Path) -> str:
+    """Return the test that fails with the mutant and passes without it; empty if the mutant survives.
+
+    Raises:
+        RuntimeError: that test fails without the mutant too, so it says nothing.
+    """
+    file = copy / mutant.file
+    plain = file.read_text()
+    file.write_text(plain.replace(mutant.old, mutant.new))
+    try:
+        test = run(mutant.tests.split(), copy)
+    finally:
+        file.write_text(plain)
+    # A file that cannot even be collected, or a run that breaks off, may have nothing to do with the mutant.
+    if test and test != ENDLESS and run([test] if ".py" in test else mutant.tests.split(), copy):
+        raise RuntimeError(f"{test} fails without any mutant.")
+    return test
+
+
+def change(mutant: Mutant) -> str:
+    """Return the cells of a mutant's row that say what is changed."""
+    texts = [" ".join(text.split()).replace("|", "\\|") for text in mutant[1:3]]
+    cells = [f"`{text}`" if text else "" for text in texts]
+    return f"| {mutant.file} | {cells[0]} | {cells[1]} | "
+
+
+def known_rows(table: Path = TABLE) -> dict[int, str]:
+    """Return who noticed which mutant, as far as the table tells it of the very same change."""
+    lines = table.read_text().splitlines() if table.exists() else []
+    told = [line.partition(" ")[2].lstrip("0123456789 ") for line in lines]
+    rows = {at: row for at, mutant in enumerate(MUTANTS) for row in told if row.startswith(change(mutant))}
+    return {at: row.removeprefix(change(MUTANTS[at])).removesuffix(" |") for at, row in rows.items()}
+
+
+def numbers(words: list[str], known: Collection[int] = ()) -> list[int]:
+    """Return which mutants are meant: all without words."""
+    if words in ([], ["missing"]):
+        return [at for at in range(len(MUTANTS)) if not words or at not in known]
+    spans = [word.partition(":") for word in words]
+    return [at for first, colon, last in spans for at in range(int(first), int(last) if colon else int(first) + 1)]
+
+
+def main(words: list[str]) -> int:
+    """Try mutants, write the table and return how many survived."""
+    found, survivors = known_rows(), 0
+    with tempfile.TemporaryDirectory() as folder:
+        for part in PARTS:
+            place = ROOT / part
+            if place.is_dir():
+                shutil.copytree(place, Path(folder) / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(place, folder)
+        for at in numbers(words, found):
+            found[at] = noticed(MUTANTS[at], Path(folder)) or NOBODY
+            survivors += found[at] == NOBODY
+            rows = {key: f"| {key} {change(MUTANTS[key])}{test} |" for key, test in sorted(found.items())}
+            print(rows[at], flush=True)
+            TABLE.write_text(HEAD + "\n".join(rows.values()) + "\n")
+    return survivors
+
+
+if __name__ == "__main__":
+    sys.exit(min(main(sys.argv[1:]), 100))

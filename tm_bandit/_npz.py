@@ -1,0 +1,46 @@
+"""Arrays in ``.npz`` files: no more memory is asked for than the file has content for."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from typing import IO, Any
+
+import numpy as np
+
+
+def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read the beginning of a ``.npy`` file: shape, whether columns come first, and dtype.
+
+    Args:
+        file: open for reading at its start.
+
+    Raises:
+        ValueError: if it is no such file, or holds Python objects.
+    """
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(file)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects")
+    return shape, fortran, dtype
+
+
+def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray[Any, Any]:
+    """Read one array of an archive.
+
+    numpy makes room for whatever a header claims, also for 10^12 entries in a file of a few bytes.
+
+    Args:
+        archive: the opened file.
+        member: the array.
+
+    Raises:
+        ValueError: if the header claims more than the member holds.
+    """
+    with archive.open(member) as file:
+        shape, _, dtype = read_header(file)
+        if math.prod(shape) * dtype.itemsize > member.file_size:
+            raise ValueError(f"{member.filename} claims shape {shape}, but holds {member.file_size} bytes")
+    with archive.open(member) as file:
+        return np.asarray(np.lib.format.read_array(file, allow_pickle=False))

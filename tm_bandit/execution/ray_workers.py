@@ -1,0 +1,130 @@
+"""Workers that are actors of a Ray cluster."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from typing_extensions import override
+
+from tm_bandit.errors import InputError, brief
+from tm_bandit.execution.kit import Drawn, Kit, draw, unpack
+from tm_bandit.execution.workers import Workers
+from tm_bandit.pull import Pull
+
+#: Seconds in which a host has to accept a connection.
+PATIENCE = 10.0
+
+
+class RayWorkers(Workers):
+    """Actors of a Ray cluster; each holds the samplers and the feature network.
+
+    ``ray start --head`` starts a Ray on this machine; without ``address`` and without one that runs, one is started for
+    the run and ended with it. An actor that is given a GPU has its feature network there; let samplers be a
+    :class:`~tm_bandit.execution.Factory` that builds on ``"cuda"``.
+
+    Args:
+        num_workers: how many actors.
+        resources: what each of them needs, as ``{"CPU": 2, "GPU": 1, "my_resource": 1}``; one CPU by default.
+        address: of the cluster, as ``ray.init`` takes it: ``"auto"`` or ``"ray://host:10001"``.
+
+    Raises:
+        InputError: if Ray is not installed, or the resources are none.
+    """
+
+    def __init__(
+        self, num_workers: int, resources: Mapping[str, float] | None = None, address: str | None = None
+    ) -> None:
+        super().__init__(num_workers)
+        try:
+            import ray
+        except ImportError:
+            raise InputError("Expected ray to be installed, but it is not; run `pip install tm-bandit[ray]`.") from None
+        if resources is not None and not isinstance(resources, Mapping):
+            raise InputError(f"Expected resources as {{name: amount}}, but got {resources!r}.")
+        self._ray: Any = ray
+        self._resources = dict({"CPU": 1} if resources is None else resources)
+        self._address = address
+        self._actors: dict[int, Any] = {}
+        self._ours = False
+
+    @override
+    def open(self, kit: Kit) -> None:
+        self._connect()
+        for name, amount in self._resources.items():
+            there = self._ray.cluster_resources().get(name, 0)
+            if there < amount * self.num_workers:
+                needed = f"{amount * self.num_workers:g} x {name} ({self.num_workers} workers of {amount:g})"
+                self.close()
+                raise InputError(
+                    f"Expected a Ray cluster with {needed}, but it has {there:g}; lower workers or resources, or add "
+                    "nodes."
+                )
+        self._token = kit.token
+        try:
+            self._packed = self._ray.put(self._ray.cloudpickle.dumps(kit))
+        except Exception as error:
+            self.close()
+            kit.pack()  # names the part that cannot be sent, if it is one that pickle cannot take either
+            raise InputError(f"Expected samplers that can be sent to Ray, but got {brief(error)}.") from error
+
+    def _connect(self) -> None:
+        if self._ray.is_initialized():
+            return
+        try:
+            _knock(self._address)
+            self._ray.init(address=self._address, log_to_driver=False, logging_level="ERROR")
+        except Exception as error:
+            raise InputError(
+                f"Expected a Ray cluster at {self._address!r}, but it does not answer ({brief(error)}); start one with "
+                "`ray start --head`, or leave the address out."
+            ) from error
+        self._ours = True
+
+    @override
+    def start(self, place: int) -> Future[object]:
+        if place in self._actors:
+            self._ray.kill(self._actors[place])
+        amounts = dict(self._resources)
+        options = {"num_cpus": amounts.pop("CPU", 0), "num_gpus": amounts.pop("GPU", 0), "resources": amounts}
+        actor = self._ray.remote(**options)(_Actor)
+        self._actors[place] = actor.remote(self._packed, "cuda" if options["num_gpus"] else None)
+        ready: Future[object] = self._actors[place].ready.remote().future()
+        return ready
+
+    @override
+    def submit(self, place: int, pull: Pull) -> Future[Drawn]:
+        drawn: Future[Drawn] = self._actors[place].draw.remote(self._token, pull).future()
+        return drawn
+
+    @override
+    def close(self) -> None:
+        for actor in self._actors.values():
+            self._ray.kill(actor)
+        self._actors = {}
+        if self._ours:
+            self._ray.shutdown()
+            self._ours = False
+
+
+def _knock(address: str | None) -> None:
+    """Raise ``OSError`` if nobody listens at an address: Ray would try for minutes."""
+    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
+
+
+class _Actor:
+    """What runs on the cluster."""
+
+    def __init__(self, packed: bytes, device: str | None) -> None:
+        unpack(packed, device)
+
+    def ready(self) -> None:
+        """Answer once the actor is there."""
+
+    def draw(self, token: str, pull: Pull) -> Drawn | None:
+        """Carry out a pull."""
+        return draw(token, pull)

@@ -1,0 +1,242 @@
+"""Who draws at the same time: processes of this machine, or any ``concurrent.futures.Executor``."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from abc import ABC, abstractmethod
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from contextlib import suppress
+from multiprocessing.context import BaseContext
+from typing import Any
+
+import torch
+from typing_extensions import override
+
+from tm_bandit._arguments import check_count
+from tm_bandit.errors import ArmError, InputError, brief
+from tm_bandit.execution.kit import Drawn, Kit, draw, forget, keep, unpack
+from tm_bandit.pull import Pull
+
+
+class Workers(ABC):
+    """Some places at which pulls can be carried out, each with one at a time.
+
+    Args:
+        num_workers: how many places.
+    """
+
+    def __init__(self, num_workers: int) -> None:
+        self.num_workers = check_count("workers", num_workers, 1)
+
+    @abstractmethod
+    def open(self, kit: Kit) -> None:
+        """Get ready for a run.
+
+        Args:
+            kit: what the workers shall hold.
+
+        Raises:
+            InputError: if they cannot be had.
+        """
+
+    @abstractmethod
+    def start(self, place: int) -> Future[object]:
+        """Put a new worker at a place; an earlier one there is ended, whatever it does. The future is done when it can.
+
+        Args:
+            place: which one.
+
+        Raises:
+            InputError: if there can be no other worker at that place.
+        """
+
+    @abstractmethod
+    def submit(self, place: int, pull: Pull) -> Future[Drawn]:
+        """Let the worker at a place carry out a pull.
+
+        Args:
+            place: which one.
+            pull: what to draw.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """End all workers, also those that are still at work."""
+
+
+def make_workers(workers: int | Executor | Workers) -> Workers:
+    """Return the workers that are meant.
+
+    Args:
+        workers: how many processes, an executor, or workers.
+
+    Raises:
+        InputError: if it is none of these.
+
+    Example:
+        >>> make_workers(4).num_workers
+        4
+    """
+    if isinstance(workers, Workers):
+        return workers
+    if isinstance(workers, Executor):
+        return ExecutorWorkers(workers)
+    return ProcessWorkers(check_count("workers", workers, 1))
+
+
+class ProcessWorkers(Workers):
+    """Processes of this machine. Each is an executor of one process: if it dies, only its own pull is concerned.
+
+    With a metric on a GPU, the first worker uses the first GPU, the second the next, and round again.
+
+    Args:
+        num_workers: how many.
+    """
+
+    @override
+    def open(self, kit: Kit) -> None:
+        self._packed, self._token = kit.pack(), kit.token
+        self._gpus = torch.cuda.device_count() if kit.metric.device.type == "cuda" else 0
+        self._pools: dict[int, ProcessPoolExecutor] = {}
+        self._pids: dict[int, Future[int]] = {}
+
+    @override
+    def start(self, place: int) -> Future[object]:
+        self._end(place)
+        self._pools[place] = ProcessPoolExecutor(1, process_context())
+        # Before anything else: one that hangs while it unpacks its kit can be ended as well.
+        self._pids[place] = self._pools[place].submit(os.getpid)
+        device = f"cuda:{place % self._gpus}" if self._gpus else None
+        return self._pools[place].submit(_move_in, self._packed, device)
+
+    @override
+    def submit(self, place: int, pull: Pull) -> Future[Drawn]:
+        return self._pools[place].submit(draw, self._token, pull)  # type: ignore[arg-type]
+
+    @override
+    def close(self) -> None:
+        for place in list(self._pools):
+            self._end(place)
+
+    def _end(self, place: int) -> None:
+        pool = self._pools.pop(place, None)
+        if pool is None:
+            return
+        with suppress(OSError, BrokenExecutor):  # it is dead already
+            os.kill(self._pids.pop(place).result(), getattr(signal, "SIGKILL", signal.SIGTERM))
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def process_context() -> BaseContext:
+    """Return how processes are started: without what this process has in memory, and soon.
+
+    On Linux one process imports torch, which takes seconds, and the workers are forked from it. It has no threads and
+    no GPU, which a fork would break; this process may have both.
+    """
+    if not sys.platform.startswith("linux"):
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
+
+
+def _move_in(packed: bytes, device: str | None) -> None:
+    """Get a new process ready."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that selects
+    torch.set_num_threads(1)
+    parent = multiprocessing.parent_process()
+    if parent is not None:  # nobody ends the worker of a process that was killed
+        threading.Thread(target=_follow, args=(parent,), daemon=True).start()
+    unpack(packed, device)
+
+
+def _follow(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
+
+
+class ExecutorWorkers(Workers):
+    """The workers of an executor that somebody else made: a pool of threads or processes, loky, Dask, MPI.
+
+    A worker is sent the samplers and the feature network once, when it is first found without them. What hangs cannot
+    be ended from here: with ``timeout=`` its place is given up.
+
+    Args:
+        executor: the executor; it is not shut down.
+        num_workers: how many workers it has; ``None`` if it is one of ``concurrent.futures``, which tell.
+    """
+
+    def __init__(self, executor: Executor, num_workers: int | None = None) -> None:
+        known = num_workers if num_workers is not None else getattr(executor, "_max_workers", None)
+        if known is None:
+            raise InputError(
+                f"Expected an executor that tells how many workers it has, but got {type(executor).__name__}; give "
+                "workers=ExecutorWorkers(executor, num_workers)."
+            )
+        super().__init__(known)
+        self._executor = executor
+
+    @override
+    def open(self, kit: Kit) -> None:
+        self._kit, self._packed = kit, b""
+        keep(kit)  # for threads, and for processes that are forked from now on
+        self._answers: dict[int, Future[Drawn]] = {}
+
+    @override
+    def start(self, place: int) -> Future[object]:
+        last = self._answers.get(place)
+        # An executor that lives on has replaced whoever failed. One that is broken stays so, and a pull that hangs
+        # keeps a worker for ever.
+        if last is not None and (not last.done() or isinstance(last.exception(), BrokenExecutor)):
+            raise InputError(
+                "Expected the workers of the executor to answer in time, but one hangs or has died, and cannot be "
+                "replaced from here."
+            )
+        ready: Future[object] = Future()
+        ready.set_result(None)
+        return ready
+
+    @override
+    def submit(self, place: int, pull: Pull) -> Future[Drawn]:
+        answer: Future[Drawn] = Future()
+        self._answers[place] = answer
+
+        def pass_on(asked: Future[Drawn | None], again: bool) -> None:
+            try:
+                drawn = asked.result()
+                if drawn is None and again:
+                    self._packed = self._packed or self._kit.pack()
+                    packed = self._executor.submit(_draw_with, self._packed, self._kit.token, pull)
+                    packed.add_done_callback(lambda done: pass_on(done, again=False))
+                else:
+                    answer.set_result(drawn or ArmError("a worker forgot what it was sent"))
+            except BaseException as error:
+                answer.set_exception(error)
+
+        try:
+            first = self._executor.submit(draw, self._kit.token, pull)
+        except RuntimeError as error:  # it is broken, or was shut down
+            answer.set_exception(BrokenExecutor(brief(error)))
+            raise
+        first.add_done_callback(lambda done: pass_on(done, again=True))
+        return answer
+
+    @override
+    def close(self) -> None:
+        forget(self._kit)
+
+
+def _draw_with(packed: bytes, token: str, pull: Pull) -> Drawn | None:
+    try:
+        unpack(packed)
+    except Exception as error:
+        return InputError(f"Expected samplers that a worker can unpack, but got {brief(error)}.")
+    return draw(token, pull)
+
+
+#: What :meth:`tm_bandit.ModelSelector.run` takes: how many processes, an executor, workers, or none of them.
+WorkersLike = int | Executor | Workers | None

@@ -1,0 +1,108 @@
+"""CLIP of the transformers package: features of images and their agreement with prompts, in one pass for both."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tm_bandit.errors import InputError, WeightsError
+from tm_bandit.extractors.extractor import Network, check_images, evaluating, recogniser
+
+
+class Clip(Network):
+    """A CLIP model as a feature network and as a score, run once per batch however many metrics ask.
+
+    ``OptimisticKID.cmmd(clip, reference)`` and ``OptimisticMean(clip.score)`` of the same images cost one pass of the
+    image tower: the features of the latest batch are remembered.
+
+    Args:
+        model: name or folder of a model, as ``transformers`` knows it, or a ``CLIPModel``.
+        processor: its ``CLIPProcessor``, if a model object is given.
+
+    Raises:
+        WeightsError: if the model cannot be loaded.
+        InputError: if a model object comes without its processor.
+
+    Example::
+
+        clip = Clip("openai/clip-vit-large-patch14")
+        score = OptimisticMean(clip.score, bounded=(-100, 100))
+        score.update(images, prompts)
+    """
+
+    def __init__(self, model: Any, processor: Any = None) -> None:
+        if isinstance(model, (str, os.PathLike)):
+            model, processor, label = *_load(os.fspath(model)), str(model)
+        else:
+            label = f"clip:{getattr(model, 'name_or_path', '') or type(model).__name__}"
+        if processor is None:
+            raise InputError("Expected the processor of the CLIP model, but got none; give Clip(model, processor).")
+        super().__init__(model, label)
+        self.processor = processor
+        self.num_features = int(model.config.projection_dim)
+        self._latest: tuple[Callable[[Tensor], bool], Tensor] | None = None
+
+    def forward(self, inputs: Any, layer: str | None = None) -> Tensor:
+        """Return the features of images, not normalised.
+
+        Args:
+            inputs: images of shape ``(N, 3, H, W)``: uint8, or floats in [0, 1].
+            layer: not used.
+        """
+        check_images(inputs, normalize=isinstance(inputs, Tensor) and inputs.is_floating_point())
+        if self._latest is None or not self._latest[0](inputs):
+            pixels = (inputs * 255).round().byte() if inputs.is_floating_point() else inputs
+            rows = self._run("get_image_features", images=list(pixels.cpu())) if len(pixels) else None
+            self._latest = recogniser(inputs), torch.zeros(0, self.num_features) if rows is None else rows
+        return self._latest[1]
+
+    def score(self, images: Tensor, prompts: Sequence[str]) -> Tensor:
+        """Return the CLIPScore of every image: 100 times the cosine between its features and its prompt's.
+
+        Args:
+            images: as in :meth:`forward`.
+            prompts: one per image.
+        """
+        if not all(isinstance(prompt, str) for prompt in prompts):
+            raise InputError("Expected prompts, which are strings, as conditions of a CLIPScore, but got others.")
+        texts = {text: number for number, text in enumerate(dict.fromkeys(prompts))}
+        rows = self._run("get_text_features", text=list(texts), padding=True, truncation=True)
+        meant = rows[[texts[prompt] for prompt in prompts]]
+        return 100 * torch.nn.functional.cosine_similarity(self.forward(images), meant)
+
+    def _run(self, method: str, **inputs: Any) -> Tensor:
+        model: Any = self.function
+        ready = self.processor(return_tensors="pt", **inputs).to(model.device)
+        with torch.no_grad(), evaluating(model):
+            found = getattr(model, method)(**ready)
+        # Before version 5 the features themselves, now an output that holds them.
+        return found if isinstance(found, Tensor) else found.pooler_output
+
+    def to(self, device: torch.device | None = None, dtype: torch.dtype | None = None) -> None:
+        """Move or convert the network; remembered features are dropped, being of the old kind."""
+        super().to(device, dtype)
+        self._latest = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the remembered batch behind: it recognises a tensor of this process."""
+        return {**self.__dict__, "_latest": None}
+
+
+def _load(name: str) -> tuple[Any, Any]:
+    try:
+        from transformers import CLIPModel, CLIPProcessor
+    except ImportError as error:
+        raise WeightsError("Expected the package transformers for CLIP; pip install tm-bandit[diffusers].") from error
+    try:
+        model: Any = CLIPModel.from_pretrained(name)
+        return model.eval(), CLIPProcessor.from_pretrained(name)
+    except Exception as error:  # transformers raises OSError, ValueError, or what the network stack raises
+        reason = " ".join(str(error).split())[:200]
+        raise WeightsError(
+            f"Expected the weights and the processor of the CLIP model {name!r} in a folder or on the hub, but could "
+            f"not load them: {reason}"
+        ) from error

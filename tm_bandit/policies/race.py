@@ -1,0 +1,57 @@
+"""The race: FD-UCB and IS-UCB on differences."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from tm_bandit.policies.board import Board
+from tm_bandit.policies.policy import Policy
+
+
+class Race(Policy):
+    r"""Pull the arms that may still be the best in step, and leave the others alone.
+
+    Optimism as in the paper, on the quantity that can be known precisely: an arm stays in the race while its
+    *optimistic difference* to the leader, the lower end of :meth:`~tm_bandit.policies.Board.compare`, is not above
+    zero. Arms that draw from the same noise have most of their error in common, so near ties are told apart with a
+    fraction of the samples that each score by itself would need. The arms that are left have equally many samples, so
+    biases that fall with the count cancel as well; one that joins late has the fewest and catches up first. Arms that
+    seem worse, by 1.5 standard errors, wait until the race is decided without them, so that the samples go to those
+    between which it is open; they are ruled out by the whole margin like all others.
+
+    If samples of some arms cost more than those of others, the arm on which the least was spent is next, of those that
+    hold up a comparison: two arms are compared on the draws that they have in common, so a rival that is ahead of the
+    leader waits for it, and so does a leader that is ahead of all rivals. Cheap arms are told apart first, and a dear
+    leader draws in step with its rivals. With equal costs this is the same as above.
+
+    Example:
+        >>> import random
+        >>> from tm_bandit.policies import ArmStats, Board, Race
+        >>> Race().choose(Board([ArmStats("a", 9, 90), ArmStats("b", 8, 80)]), random.Random(0))
+        'b'
+    """
+
+    needs = frozenset()
+    races = True
+
+    def choose(self, board: Board, rng: random.Random) -> str:
+        """Return the arm with the fewest samples, or the smallest cost, what is under way included."""
+        pending, prices = board.pending, board.prices
+        if not prices:
+            return min(board.arms, key=lambda arm: arm.num_samples + pending.get(arm.name, 0)).name
+        counts = {arm.name: board.promised(arm) for arm in board}
+        return min(_holding_up(counts, board.best), key=lambda name: counts[name] * prices[name])
+
+
+def _holding_up(counts: Mapping[str, int], leader: str | None) -> list[str]:
+    """Return the arms without whose next draw some comparison with the leader has no more draws to go by.
+
+    Args:
+        counts: samples of each arm.
+        leader: the leader; all arms are returned if it is not there.
+    """
+    if leader is None or leader not in counts or len(counts) == 1:
+        return list(counts)
+    rivals, has = [count for name, count in counts.items() if name != leader], counts[leader]
+    return [name for name, count in counts.items() if (has <= max(rivals) if name == leader else count <= has)]

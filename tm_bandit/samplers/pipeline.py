@@ -1,0 +1,249 @@
+"""Diffusers pipelines as arms."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tm_bandit._arguments import check_choice, check_count
+from tm_bandit.errors import InputError
+
+#: Names under which pipelines take conditions, and those under which they return samples.
+_CONDITIONS = ("prompt", "class_labels")
+_OUTPUTS = ("images", "frames", "audios")
+
+
+class PipelineSampler:
+    """A diffusers pipeline, or a callable of its kind, as a sampler: ``sampler(n, generator=, conditions=)``.
+
+    Every image has a generator of its own, seeded from the draw's generator. So an image depends on its place in the
+    draw alone, up to rounding, not on the batches that it is made in, and two samplers that are given the same
+    generator and conditions draw *paired* images: same noise, same prompt.
+
+    The pipeline runs where and in the precision that it was put to, inside whatever ``autocast`` surrounds the call;
+    its scheduler and progress bar are as before afterwards.
+
+    Args:
+        pipe: the pipeline.
+        batch_size: images per call of the pipeline; ``None`` makes all of a draw in one.
+        condition: name of the pipeline's argument that conditions are given to; ``None`` takes ``prompt`` or
+            ``class_labels``, whichever it has. Conditions that are dictionaries are given argument by argument.
+        output: ``"uint8"`` for images of 0 to 255, as metrics take them by default, or ``"float"`` for those in
+            [0, 1], for ``normalize=True``.
+        call_kwargs: arguments of every call (``guidance_scale=``, ``num_inference_steps=``, ``prompt=``, ...). A
+            ``scheduler`` takes the place of the pipeline's own: a class, made from the own one's configuration, or an
+            object.
+
+    Attributes:
+        blanked: how many images the pipeline's safety checker has replaced by black ones so far.
+
+    Raises:
+        InputError: if ``pipe`` cannot be called, or an argument is none of its.
+
+    Example:
+        >>> def pipe(prompt, generator, gain=1.0):  # any callable of this kind
+        ...     return {"images": torch.stack([torch.rand(3, 8, 8, generator=g) for g in generator]) * gain}
+        >>> sampler = PipelineSampler(pipe, gain=0.5)
+        >>> images = sampler(2, generator=torch.Generator().manual_seed(0), conditions=["a cat", "a dog"])
+        >>> images.shape, images.dtype
+        (torch.Size([2, 3, 8, 8]), torch.uint8)
+    """
+
+    def __init__(
+        self,
+        pipe: Callable[..., Any],
+        *,
+        batch_size: int | None = None,
+        condition: str | None = None,
+        output: Literal["uint8", "float"] = "uint8",
+        **call_kwargs: Any,
+    ) -> None:
+        if not callable(pipe):
+            raise InputError(f"Expected a diffusers pipeline or a callable of its kind, but got {pipe!r}.")
+        self.pipe = pipe
+        self.batch_size = None if batch_size is None else check_count("batch_size", batch_size, 1)
+        self.output = check_choice("output", output, ("uint8", "float"))
+        self.call_kwargs = call_kwargs
+        self.blanked = 0
+        parameters = inspect.signature(pipe).parameters
+        self._takes = set(parameters)
+        self._takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        self.condition = condition or next((name for name in _CONDITIONS if name in self._takes), None)
+        self._check(call_kwargs)
+        if condition is not None:
+            self._check({condition: None})
+
+    def _check(self, arguments: Mapping[str, Any]) -> None:
+        unknown = set() if self._takes_all else set(arguments) - self._takes - {"scheduler"}
+        if unknown:
+            raise InputError(
+                f"Expected arguments of {type(self.pipe).__name__}, but got {', '.join(sorted(unknown))}; it takes "
+                f"{', '.join(sorted(self._takes))}."
+            )
+
+    def arms(self, variants: Mapping[str, Mapping[str, Any]]) -> dict[str, PipelineSampler]:
+        """Return samplers of this pipeline, one for each combination of further arguments.
+
+        Args:
+            variants: arguments by name, as :func:`grid` returns them.
+        """
+        shared: dict[str, Any] = {"batch_size": self.batch_size, "condition": self.condition, "output": self.output}
+        return {
+            name: PipelineSampler(self.pipe, **shared, **{**self.call_kwargs, **options})
+            for name, options in variants.items()
+        }
+
+    def __call__(
+        self,
+        num_samples: int,
+        generator: torch.Generator | None = None,
+        conditions: Sequence[Any] | Tensor | None = None,
+        **call_kwargs: Any,
+    ) -> Tensor:
+        """Draw images.
+
+        Args:
+            num_samples: how many.
+            generator: the draw's generator; ``None`` seeds from the global one.
+            conditions: one per image: prompts, class labels, or dictionaries of arguments.
+            call_kwargs: arguments of this call, beside those of the constructor.
+
+        Returns:
+            Images, shape ``(n, c, h, w)``.
+
+        Raises:
+            InputError: if the conditions do not fit, or the pipeline returns another number of images.
+        """
+        self._check(call_kwargs)
+        if conditions is not None and len(conditions) != num_samples:
+            raise InputError(f"Expected one condition per image, but got {len(conditions)} for {num_samples} images.")
+        if isinstance(conditions, Tensor):
+            conditions = conditions.tolist()
+        # One by one: how many numbers are drawn at once must not matter.
+        seeds = [int(_draw(generator)) for _ in range(num_samples)]
+        step = self.batch_size or max(num_samples, 1)
+        parts = []
+        with self._prepared({**self.call_kwargs, **call_kwargs}) as arguments, torch.no_grad():
+            for start in range(0, num_samples, step):
+                given = None if conditions is None else conditions[start : start + step]
+                parts.append(self._call(seeds[start : start + step], given, arguments))
+        return torch.cat(parts) if parts else torch.zeros(0, 3, 1, 1, dtype=torch.uint8)
+
+    def _call(self, seeds: list[int], conditions: Sequence[Any] | None, fixed: Mapping[str, Any]) -> Tensor:
+        count = len(seeds)
+        arguments = {**fixed, **self._conditions(count, conditions, fixed)}
+        if "generator" in self._takes or self._takes_all:
+            # On the CPU: diffusers moves the noise to the pipeline's device, so every device draws the same.
+            arguments["generator"] = [torch.Generator().manual_seed(seed) for seed in seeds]
+        if "output_type" in self._takes:
+            arguments.setdefault("output_type", "pt")
+        found = self.pipe(**arguments)
+        images = _as_images(_first(found), self.output)
+        if len(images) != count:
+            raise InputError(
+                f"Expected {count} images of {type(self.pipe).__name__}, but got {len(images)}; leave "
+                "`num_images_per_prompt` at 1, and let the pipeline drop none."
+            )
+        self._count_blanks(found)
+        return images
+
+    def _conditions(self, count: int, conditions: Sequence[Any] | None, fixed: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments that say what to draw, and how many."""
+        if conditions is not None and count and all(isinstance(condition, Mapping) for condition in conditions):
+            names = {name: None for condition in conditions for name in condition}
+            self._check(names)
+            return {name: [condition[name] for condition in conditions] for name in names}
+        if conditions is not None:
+            if self.condition is None:
+                raise InputError(
+                    f"Expected a pipeline that takes prompts or class labels, because there are conditions, but got "
+                    f"{type(self.pipe).__name__}; say which argument takes them with condition=."
+                )
+            return {self.condition: list(conditions)}
+        if self.condition is not None and self.condition in fixed:
+            always = fixed[self.condition]
+            return {self.condition: [always] * count if isinstance(always, (str, int)) else always}
+        if "batch_size" in self._takes:
+            return {"batch_size": count}
+        if self.condition is not None:
+            raise InputError(
+                f"Expected conditions for the argument {self.condition!r} of {type(self.pipe).__name__}, but got none; "
+                f"give the selector conditions=, or the sampler {self.condition}=."
+            )
+        return {}
+
+    @contextmanager
+    def _prepared(self, arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Lend the pipeline another scheduler, and keep its progress bar quiet."""
+        pipe: Any = self.pipe
+        quiet = hasattr(pipe, "set_progress_bar_config")
+        before: Any = getattr(pipe, "scheduler", None)
+        bar = getattr(pipe, "_progress_bar_config", {})
+        if quiet:
+            pipe.set_progress_bar_config(**{**bar, "disable": True})
+        wanted: Any = arguments.pop("scheduler", None) if before is not None else None
+        if wanted is not None:
+            make: Any = getattr(wanted, "from_config", None)
+            pipe.scheduler = make(before.config) if isinstance(wanted, type) else wanted
+        try:
+            yield arguments
+        finally:
+            if wanted is not None:
+                pipe.scheduler = before
+            if quiet:
+                pipe.set_progress_bar_config(**bar)
+
+    def _count_blanks(self, found: Any) -> None:
+        flags = getattr(found, "nsfw_content_detected", None) or []
+        blanks = sum(map(bool, flags))
+        if blanks and not self.blanked:
+            warnings.warn(
+                f"The safety checker of {type(self.pipe).__name__} has made {blanks} of {len(flags)} images black, and "
+                "they are scored as they are; `blanked` counts them. Take other prompts, or a pipeline without it.",
+                stacklevel=4,
+            )
+        self.blanked += blanks
+
+
+def _draw(generator: torch.Generator | None) -> Tensor:
+    device = torch.device("cpu") if generator is None else generator.device
+    return torch.randint(2**62, (), generator=generator, device=device)
+
+
+def _first(found: Any) -> Any:
+    """Return the samples in what a pipeline returned: an object, a dictionary or a tuple."""
+    for name in _OUTPUTS:
+        value = found.get(name) if isinstance(found, Mapping) else getattr(found, name, None)
+        if value is not None:
+            return value
+    return found[0] if isinstance(found, tuple) else found
+
+
+def _as_images(samples: Any, output: str) -> Tensor:
+    """Return a tensor, an array ``(n, h, w, c)`` or a list of either or of PIL images, as ``(n, c, h, w)``."""
+    if isinstance(samples, (list, tuple)):
+        return torch.cat([_as_images(_batched(sample), output) for sample in samples])
+    if isinstance(samples, np.ndarray):
+        samples = torch.from_numpy(np.ascontiguousarray(np.moveaxis(samples, -1, -3)))
+    if not isinstance(samples, Tensor):
+        raise InputError(
+            f"Expected the pipeline to return images (tensors, arrays or PIL images), but got a "
+            f"{type(samples).__name__}."
+        )
+    if samples.is_floating_point():
+        values = samples.float().clamp(0.0, 1.0)
+        return values if output == "float" else (values * 255).round().to(torch.uint8)
+    return samples if output == "uint8" else samples.float() / 255
+
+
+def _batched(sample: Any) -> Any:
+    if isinstance(sample, (Tensor, np.ndarray)):
+        return sample[None]
+    return np.asarray(sample.convert("RGB"))[None] if hasattr(sample, "convert") else sample

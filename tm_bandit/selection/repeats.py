@@ -1,0 +1,66 @@
+"""Draws that repeat: a sampler that ignores its seed, and arms that are the same model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from tm_bandit.errors import ArmError
+
+#: Draws that two arms must share before they are called the same model; one alone may be a coincidence of few values.
+FEWEST_DRAWS = 2
+
+#: A repetition that is less likely is none of chance, however many pairs of draws a run has.
+COINCIDENCE = 1e-12
+
+
+def may_come_again(rows: Tensor) -> bool:
+    """Whether a sampler that is in order may well draw the same rows once more: they are few, or have few values.
+
+    A model that has collapsed draws the same with any seed, and scores of zero or one repeat by chance.
+
+    Args:
+        rows: one row per sample.
+
+    Example:
+        >>> may_come_again(torch.eye(5)), may_come_again(torch.ones(5, 1))
+        (False, True)
+    """
+    size = len(rows)
+    counts = torch.unique(rows, dim=0, return_counts=True)[1].double()
+    # The chance of drawing these values again in this order, if there are no others.
+    return size < 2 or (len(counts) < size and float((counts * (counts / size).log()).sum().exp()) > COINCIDENCE)
+
+
+def repeats(earlier: int, draw: int) -> ArmError:
+    """Return the error that says that a draw repeats an earlier one."""
+    return ArmError(
+        f"Expected new samples in every draw, but got in draw {draw} the very rows of draw {earlier}; the sampler "
+        "ignores its seed. Let it take its noise from the `generator` that it is given, or from the global random "
+        "state, which is seeded for every draw; it must neither set a seed nor keep samples."
+    )
+
+
+def twins(arms: Mapping[str, Mapping[int, int]]) -> dict[str, str]:
+    """Return the arms that are the same model as an arm before them: all draws that both have are equal, bit by bit.
+
+    Args:
+        arms: the fingerprints of each arm's draws, by the index of the draw.
+
+    Example:
+        >>> twins({"raw": {0: 5, 1: 6}, "copy": {0: 5, 1: 6}, "ema": {0: 5, 1: 7}})
+        {'copy': 'raw'}
+    """
+    found: dict[str, str] = {}
+    originals: dict[str, Mapping[int, int]] = {}
+    for name, marks in arms.items():
+        for original, theirs in originals.items():
+            common = marks.keys() & theirs.keys()
+            if len(common) >= FEWEST_DRAWS and all(marks[draw] == theirs[draw] for draw in common):
+                found[name] = original
+                break
+        else:
+            originals[name] = marks
+    return found
