@@ -1,6 +1,8 @@
 """Real processes: what is selected does not depend on their pace, and one that dies or hangs costs nothing."""
 
 import os
+import subprocess
+import sys
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
@@ -48,6 +50,23 @@ def test_one_that_hangs_while_it_moves_in_is_ended():
     assert isinstance(moving.exception(), BrokenExecutor)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+ABANDONED = """
+import os, signal
+from tm_bandit.execution.workers import one_process
+pool = one_process()
+print(pool.submit(os.getpid).result(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@processes
+def test_a_worker_that_was_given_nothing_yet_ends_with_its_parent():
+    """All processes hold the pipe of the output: that it ends says that they are gone."""
+    ended = subprocess.run([sys.executable, "-c", ABANDONED], stdout=subprocess.PIPE, timeout=180, check=False)
+    assert ended.stdout.strip().isdigit()
+    assert ended.returncode == -9
 
 
 @processes

@@ -107,7 +107,7 @@ class ProcessWorkers(Workers):
     @override
     def start(self, place: int) -> Future[object]:
         self._end(place)
-        self._pools[place] = ProcessPoolExecutor(1, process_context())
+        self._pools[place] = one_process()
         # Before anything else: one that hangs while it unpacks its kit can be ended as well.
         self._pids[place] = self._pools[place].submit(os.getpid)
         device = f"cuda:{place % self._gpus}" if self._gpus else None
@@ -144,13 +144,25 @@ def process_context() -> BaseContext:
     return context
 
 
-def _move_in(packed: bytes, device: str | None) -> None:
-    """Get a new process ready."""
+def one_process() -> ProcessPoolExecutor:
+    """Return an executor of one process, which ends when this process does."""
+    return ProcessPoolExecutor(1, process_context(), initializer=_stay_with_parent)
+
+
+def _stay_with_parent() -> None:
+    """End this process when its parent ends: nobody else ends the worker of a process that was killed.
+
+    It comes before the first task, because a worker waits for its tasks for ever: it holds both ends of their pipe.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that selects
-    torch.set_num_threads(1)
     parent = multiprocessing.parent_process()
-    if parent is not None:  # nobody ends the worker of a process that was killed
+    if parent is not None:
         threading.Thread(target=_follow, args=(parent,), daemon=True).start()
+
+
+def _move_in(packed: bytes, device: str | None) -> None:
+    """Give a new process what it holds."""
+    torch.set_num_threads(1)
     unpack(packed, device)
 
 
