@@ -112,7 +112,8 @@ def pairing(runs: int) -> plt.Figure:
     figure, axes = plt.subplots(1, 3, figsize=(10, 3.6), layout="constrained", width_ratios=(1, 1, 1.2))
     for axis, title, seeds in ((axes[0], "own noise", (0, 1)), (axes[1], "same noise", (0, 0))):
         rows = [arm(300, Generator().manual_seed(seed)) for arm, seed in zip(arms.values(), seeds, strict=True)]
-        scores = paired_frechet_scores(rows, REFERENCE.witness_basis, common=True).scores
+        basis = REFERENCE.witness_basis
+        scores = paired_frechet_scores([basis.rotate(part) for part in rows], basis, common=True).scores
         together = float(torch.corrcoef(scores)[0, 1])
         axis.plot(*scores.tolist(), "o", ms=2.5, alpha=0.5, color=GREY if title == "own noise" else BLUE)
         axis.set(title=f"{title}: correlation {together:.2f}", xlabel="score of draw k, arm a", ylabel="arm b")

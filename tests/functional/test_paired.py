@@ -32,9 +32,14 @@ def arms_of(count, dim=5, number=3, seed=0):
     return [(1.0 + 0.2 * i) * noise + 0.3 * i for i in range(number)], basis
 
 
+def scored(arms, basis, common):
+    """Scores of rows as they came."""
+    return paired_frechet_scores([basis.rotate(rows) for rows in arms], basis, common=common)
+
+
 def test_means_are_those_of_all_rows_by_the_witness_of_each_fold():
     arms, basis = arms_of(60, number=2)
-    found = paired_frechet_scores(arms, basis, common=True)
+    found = scored(arms, basis, common=True)
     fold = fold_numbers(0, 60) % num_folds(60)
     for held_out in range(num_folds(60)):
         sums = [sum_rows(basis.rotate(rows[fold != held_out]), basis.axes, block_size(60, 5)) for rows in arms]
@@ -56,7 +61,7 @@ def test_next_to_the_reference_the_noise_of_the_fit_is_counted(one, two):
     found = []
     for seed in range(100):
         noise = torch.randn(count, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-        found.append(Pair.of(*paired_frechet_scores([one * noise, two * noise], basis, common=True)))
+        found.append(Pair.of(*scored([one * noise, two * noise], basis, common=True)))
     spread = np.std([pair.difference for pair in found])
     stated = np.median([math.hypot(pair.stderr, pair.fit_stderr) for pair in found])
     assert 0.7 < stated / spread < 2.0
@@ -90,17 +95,17 @@ def looped(arms, basis, common):
 @pytest.mark.parametrize("count", [23, 300])
 def test_scores_are_those_of_a_plain_loop_over_the_folds(count, common):
     arms, basis = arms_of(count)
-    scores = paired_frechet_scores(arms, basis, common=common).scores
+    scores = scored(arms, basis, common=common).scores
     assert scores.shape == (3, count)
     assert torch.allclose(scores, looped(arms, basis, common), rtol=1e-8, atol=1e-8)
 
 
 def test_no_row_is_scored_by_a_witness_that_has_seen_it_or_its_partner():
     arms, basis = arms_of(60)
-    before = paired_frechet_scores(arms, basis, common=True).scores
+    before = scored(arms, basis, common=True).scores
     changed = [rows.clone() for rows in arms]
     changed[0][7] += 50.0
-    after = paired_frechet_scores(changed, basis, common=True).scores
+    after = scored(changed, basis, common=True).scores
     fold = fold_numbers(0, 60) % num_folds(60)
     same = fold == fold[7]
     assert torch.allclose(after[1:, same], before[1:, same])
@@ -122,7 +127,7 @@ def test_the_mean_difference_is_that_of_the_distances(common):
         float(frechet_distance(zero + shift, scale**2 * eye, zero, eye))
         for shift, scale in zip(shifts, scales, strict=True)
     ]
-    one, two = paired_frechet_scores(arms, basis, common=common).scores
+    one, two = scored(arms, basis, common=common).scores
     error = float((two - one).std()) / count**0.5
     assert abs(float((two - one).mean()) - (truths[1] - truths[0])) < 4 * error
     # Four standard errors are less than a third of the difference, and of what two independent runs would have.

@@ -1,5 +1,6 @@
 """Values of OptimisticFID: against torchmetrics, scipy, mpmath and plain numpy versions of the bounds."""
 
+import gc
 import math
 
 import numpy as np
@@ -17,6 +18,8 @@ from tests._reference import frechet as oracle
 from tm_bandit import OptimisticFID, ReferenceStatistics
 from tm_bandit.bounds.fd_bounds import covariance_norms, fd_burn_in
 from tm_bandit.errors import NotReadyError
+from tm_bandit.functional.frechet_basis import FrechetBasis
+from tm_bandit.metrics.fid import _last_turned
 
 DIM = 12
 CLASSIC_BOUNDS = ("paper", "authors", "bounded", "naive", "none")
@@ -394,3 +397,39 @@ def test_two_samples_and_a_reference_are_needed(reference):
     alone.update_features(draw(1, 1), real=True)
     with pytest.raises(NotReadyError, match="real samples, but got 1"):
         alone.compute()
+
+
+def test_a_leader_that_meets_its_rivals_is_turned_once_and_nothing_stale_is_used(reference, monkeypatch):
+    turned = []
+    rotate = FrechetBasis.rotate
+    monkeypatch.setattr(FrechetBasis, "rotate", lambda basis, rows: turned.append(rows) or rotate(basis, rows))
+    rows = {name: draw(5, 60) * (1.0 + 0.1 * at) + 0.1 * at for at, name in enumerate("abcd")}
+
+    def arms(reference=reference):
+        return {name: fed(make("witness", reference), part, 20) for name, part in rows.items()}
+
+    def alone(one, two, count, reference=reference):
+        fresh = arms(reference)
+        return fresh[one].paired(fresh[two], count)
+
+    kept = arms()
+    for count in (30, 60):
+        for name in "bcd":
+            assert kept["a"].paired(kept[name], count) == alone("a", name, count)
+            assert len(_last_turned) <= 2
+    for metric in kept.values():
+        metric.losses(metric.loss_fields)
+    kept["a"].paired(kept["b"], 30)
+    turned.clear()
+    met = [kept["a"].paired(kept[name], 60) for name in "bcd"]
+    assert sum(torch.equal(seen, rows["a"]) for seen in turned) == 1
+    assert met == [alone("a", name, 60) for name in "bcd"]
+    other = ReferenceStatistics.from_features(draw(3, 90))
+    moved = arms(other)
+    assert moved["a"].paired(moved["b"], 60) == alone("a", "b", 60, other) != alone("a", "b", 60)
+    kept["a"].reset()
+    fed(kept["a"], rows["c"], 60)
+    assert kept["a"].paired(kept["d"], 60) == alone("c", "d", 60)
+    del kept, moved, metric
+    gc.collect()
+    assert not _last_turned

@@ -74,7 +74,8 @@ def paired_frechet_scores(arms: Sequence[Tensor], basis: FrechetBasis, *, common
     """Score equally many rows of each arm by undamped witnesses that were fitted on the other folds.
 
     Args:
-        arms: feature rows of each arm, ``(n, d)``, draw by draw in the same order.
+        arms: rows of each arm in the axes of the reference (:meth:`FrechetBasis.rotate`), ``(n, d)``, draw by draw in
+            the same order.
         basis: the reference.
         common: one witness for all arms, or each arm its own.
 
@@ -84,7 +85,8 @@ def paired_frechet_scores(arms: Sequence[Tensor], basis: FrechetBasis, *, common
     Example:
         >>> noise = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
         >>> basis = FrechetBasis.from_eigen(torch.zeros(3), torch.ones(3), torch.eye(3))
-        >>> one, two = paired_frechet_scores([noise + 1.0, noise + 1.1], basis, common=True).scores
+        >>> arms = [basis.rotate(noise + 1.0), basis.rotate(noise + 1.1)]
+        >>> one, two = paired_frechet_scores(arms, basis, common=True).scores
         >>> 0.5 < float(two.mean() - one.mean()) < 0.75  # the truth is 3 (1.1 ** 2 - 1)
         True
     """
@@ -93,9 +95,8 @@ def paired_frechet_scores(arms: Sequence[Tensor], basis: FrechetBasis, *, common
     layout = FoldLayout.of(0, count, num_folds(count) if common else FOLDS, basis.center.device)
     grouped = []
     for rows in arms:
-        rotated = basis.rotate(rows)
-        places = layout.empty(width=dim, like=rotated)
-        places[layout.fold, layout.slot] = rotated
+        places = layout.empty(width=dim, like=rows)
+        places[layout.fold, layout.slot] = rows
         grouped.append(places)
     block = block_size(count, dim)
     sums = [sum_folds(rows, layout, basis.axes, block) for rows in grouped]

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from tm_bandit.errors import InputError, NotReadyError
 from tm_bandit.extractors import Extractor
 from tm_bandit.functional.confidence import ScoreMoments, WidthKind, as_width, deviation
 from tm_bandit.functional.crossfit import FOLDS, MIN_ROWS, Fitting
+from tm_bandit.functional.frechet_basis import FrechetBasis
 from tm_bandit.functional.moments import Moments, add_rows_, merge_moments, moments_from_rows
 from tm_bandit.functional.paired import paired_frechet_scores
 from tm_bandit.metrics._attributes import Setting, optional, state
@@ -28,6 +30,10 @@ from tm_bandit.reference import ReferenceStatistics
 
 #: Rows that are kept unless `max_rows` says else: a limit on memory, chosen by hand.
 _ROWS_PER_DIMENSION, _LEAST_ROWS = 4, 4096
+
+#: Turned rows of the two arms that were compared last: a leader meets its rivals one after the other, and turning its
+#: rows is most of the work. Those of all arms would take as much memory as their rows.
+_last_turned: WeakKeyDictionary[RowLog, tuple[FrechetBasis, int, int, Tensor]] = WeakKeyDictionary()
 
 
 class OptimisticFID(ReferencedMetric):
@@ -252,13 +258,15 @@ class OptimisticFID(ReferencedMetric):
             other: a copy of the same metric, with samples drawn from the same noise.
             count: how many samples of each.
         """
-        one, two = self.row_log.first(count), other.row_log.first(count)
+        logs = self.row_log, other.row_log
+        one, two = (log.first(count) for log in logs)
         if count < MIN_ROWS or one is None or two is None or not self._bound.keeps_rows:
             return None
         if torch.equal(one, two):
             return Pair.of_twins()
         with exact_arithmetic(narrow=True):
-            scores = paired_frechet_scores((one, two), self.reference.witness_basis, common=True)
+            basis = self.reference.witness_basis
+            scores = paired_frechet_scores([_turned(log, count, basis) for log in logs], basis, common=True)
             mine, theirs = (metric._view(metric._log_of(count)).parts() for metric in (self, other))
             noise = mine.stderr_of_difference(theirs, count) if mine is not None and theirs is not None else None
             return Pair.of(scores.scores, scores.means, noise)
@@ -291,7 +299,7 @@ class OptimisticFID(ReferencedMetric):
     def _own_scores(self, count: int) -> Tensor:
         """Return the scores of the first rows by witnesses that were fitted on this arm alone."""
         rows, basis = next(self.row_log.blocks(0, count, count)), self.reference.witness_basis
-        return paired_frechet_scores((rows,), basis, common=False).scores[0]
+        return paired_frechet_scores((basis.rotate(rows),), basis, common=False).scores[0]
 
     def _view(self, log: RowLog | None = None) -> RowView:
         reference, log = self.reference, log or self.row_log
@@ -374,6 +382,17 @@ class OptimisticFID(ReferencedMetric):
         vars(self).update(zip(names, ([count], [after.mean.unsqueeze(0)], [after.scatter.unsqueeze(0)]), strict=True))
         owned.add(names[2])
         return after
+
+
+def _turned(log: RowLog, count: int, basis: FrechetBasis) -> Tensor:
+    """Return the first rows of a log in the axes of the reference."""
+    known = _last_turned.pop(log, None)
+    if known is None or known[0] is not basis or known[1:3] != (log.epoch, count):
+        known = basis, log.epoch, count, basis.rotate(next(log.blocks(0, count, count)))
+    _last_turned[log] = known
+    for old in list(_last_turned)[:-2]:
+        _last_turned.pop(old, None)
+    return known[3]
 
 
 def _read_moments(count: Any, mean: Any, scatter: Any) -> Moments | None:
