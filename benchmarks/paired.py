@@ -36,10 +36,14 @@ NUMBERS = RESULTS / "paired.json"
 UNIFORM = [count for k in range(46) if (count := int(20 * 1.2**k)) <= 6_000]
 
 
+def known() -> dict[str, Any]:
+    """The numbers that were kept so far."""
+    return json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
+
+
 def keep(part: str, found: Any) -> None:
     """Put the numbers of a part beside those of the others; a long part does so row by row."""
-    known = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
-    NUMBERS.write_text(json.dumps(known | {part: found}, indent=1) + "\n")
+    NUMBERS.write_text(json.dumps(known() | {part: found}, indent=1) + "\n")
     print(part, found[-1] if isinstance(found, list) else found, flush=True)
 
 
@@ -126,9 +130,9 @@ def ties(runs: int = 50) -> list[dict[str, Any]]:
         "simulated, 95 % of the noise shared": simulated(0.95),
         "simulated, own noise": simulated(0.0),
     }
-    rows = []
+    rows = list(known().get("ties", []))
     for name, pool in pools.items():
-        if pool is None:
+        if pool is None or any(row["scenario"] == name for row in rows):
             continue
         few = runs if pool.rows.shape[2] < 500 else max(20, runs // 2)
         plain, ours = uniform_need(pool, few), race_need(pool, few, budget=12_000)
@@ -180,9 +184,11 @@ def likely(runs: int = 40) -> list[dict[str, Any]]:
 
 def certified(runs: int = 200) -> list[dict[str, Any]]:
     """Runs that certify an arm to be worse than one that is really the worse of the two; looks every 50 samples."""
-    rows = []
+    rows = list(known().get("certified", []))  # it goes on where it was cut short
 
     def count(name: str, pairing: str, make: Callable[[int], ModelSelector], losses: dict[str, float]) -> None:
+        if any((row["scenario"], row["noise"]) == (name, pairing) for row in rows):
+            return
         wrong, won, spent = 0, 0, []
         for run in range(runs):
             engine = make(FIRST_SEED + run)
@@ -371,13 +377,13 @@ PARTS: dict[str, Callable[[], Any]] = {
 
 def table() -> None:
     """Write the numbers of all parts as tables."""
-    known = json.loads(NUMBERS.read_text())
+    numbers = known()
     lines = ["# Paired arms", "", (__doc__ or "").strip(), "", READING, ""]
     for name, part in PARTS.items():
-        if name not in known:
+        if name not in numbers:
             continue
         lines += [f"## {name}", "", (part.__doc__ or "").strip(), ""]
-        rows = known[name] if isinstance(known[name], list) else [known[name]]
+        rows = numbers[name] if isinstance(numbers[name], list) else [numbers[name]]
         lines += ["| " + " | ".join(rows[0]) + " |", "|" + "---|" * len(rows[0])]
         lines += ["| " + " | ".join(_text(value) for value in row.values()) + " |" for row in rows]
         lines.append("")
