@@ -114,18 +114,27 @@ class RowView:
         return self.log.derive("summary", lambda: stream.summary(self.log), self.log.key, stream)
 
     def reference_noise(self) -> ReferenceNoise | None:
-        """Return what the noise of the reference does to an end of the interval; nothing if its size is not known."""
-        reference, spectrum = self.reference, self.summary().spectrum
-        count = reference.num_samples
-        if count is None:
+        """Return what the noise of the reference does to an end of the interval; nothing if its size is not known.
+
+        It is measured anew when the rows have grown by a refit.
+        """
+        log, reference, images = self.log, self.reference, self.reference.num_samples
+        if images is None:
             return None
-        # Of the reference's own spectrum and of the arm's, the one with more bias: both are guesses.
-        own = 0.0 if spectrum is None else spectral_bias(spectrum, count)
-        bias, largest = max(reference.bias(count), own), float(reference.eigenvalues[0])
-        start, basis = max(0, self.log.kept - _TAIL_ROWS), reference.witness_basis
-        latest = torch.cat(list(self.log.blocks(start, self.log.kept, _TAIL_ROWS)))
-        tails = tail_ratio(basis.rotate(latest), basis.axes.floored)
-        return ReferenceNoise.of(bias, reference.noise, largest, self.dim, count, self.level / 2, tails)
+        count = max(refit_counts(log.length), default=log.length)
+        spectrum = self.summary().spectrum
+
+        def measure() -> ReferenceNoise:
+            # Of the reference's own spectrum and of the arm's, the one with more bias: both are guesses.
+            own = 0.0 if spectrum is None else spectral_bias(spectrum, images)
+            bias, largest = max(reference.bias(images), own), float(reference.eigenvalues[0])
+            stop, basis = count - log.gone if count > log.gone else log.kept, reference.witness_basis
+            latest = torch.cat(list(log.blocks(max(0, stop - _TAIL_ROWS), stop, _TAIL_ROWS)))
+            tails = tail_ratio(basis.rotate(latest), basis.axes.floored)
+            return ReferenceNoise.of(bias, reference.noise, largest, self.dim, images, self.level / 2, tails)
+
+        settings = (reference, self.level, self.width, self.fitting)
+        return log.derive("reference noise", measure, log.epoch, count, *settings)
 
     def parts(self) -> Parts | None:
         """Return what parts of the rows say about all of them, measured anew when they have grown by a refit."""
