@@ -5,6 +5,7 @@ import math
 import pytest
 
 from tests.policies.parts import arm, chosen
+from tm_bandit.comparison import Pair
 from tm_bandit.errors import InputError
 from tm_bandit.policies import UCB
 
@@ -63,3 +64,48 @@ def test_policies_of_a_user_stay_what_they_are():
     assert mine.index is None
     with pytest.raises(InputError, match="standard errors for index='witness', but got none"):
         Mine(index="witness").with_index("bound")
+
+
+def paired(a, b, difference, stderr, **kwargs):
+    """The choice between two arms with the same noise, compared on the draws that both have."""
+    pair = Pair(difference, stderr, 1.0)
+
+    def at(one, two, n):
+        return pair if one == a.name else pair._replace(difference=-difference)
+
+    traces = {arm.name: {min(a.num_samples, b.num_samples): arm} for arm in (a, b)}
+    return chosen(UCB(), a, b, pair=at, traces=traces, paired=True, **kwargs)
+
+
+def test_arms_with_the_same_noise_are_judged_by_their_difference():
+    # By themselves the two are as good as equal, and each explores the other; their difference is known exactly.
+    near, far = (
+        arm(name, 100, witness=value, stderr=0.5, debiased=value, debiased_stderr=0.5)
+        for name, value in (("near", 1.0), ("far", 1.01))
+    )
+    assert chosen(UCB(), near, far, pending={"near": 5}) == "far"
+    assert paired(near, far, difference=-0.01, stderr=0.0, pending={"near": 5}) == "near"
+    assert paired(near, far, difference=-0.01, stderr=0.1, pending={"near": 5}) == "far"
+
+
+def test_the_width_of_a_difference_by_hand():
+    near, far = (
+        arm(name, 100, witness=value, stderr=0.5, debiased=value, debiased_stderr=0.5)
+        for name, value in (("near", 1.0), ("far", 1.1))
+    )
+    width = 0.3 * math.sqrt(2 * math.log1p(40)) + 15 / 100
+    for factor, expected in ((0.99, "near"), (1.01, "far")):
+        assert paired(near, far, difference=-0.1, stderr=factor * 0.1 / width) == expected
+
+
+def test_a_leader_with_fewer_draws_is_pulled_before_its_rival():
+    numbers = {"stderr": 0.5, "debiased_stderr": 0.5}
+    few = arm("few", 50, witness=1.0, debiased=1.0, **numbers)
+    many = arm("many", 100, witness=1.01, debiased=1.01, **numbers)
+    assert paired(few, many, difference=-0.01, stderr=0.1) == "few"
+    assert paired(few, many, difference=-0.01, stderr=0.1, pending={"few": 60}) == "many"
+
+
+def test_arms_of_which_nothing_is_known_are_pulled_first():
+    known = arm("known", 50, witness=1.0, stderr=0.1, debiased=1.0, debiased_stderr=0.1)
+    assert chosen(UCB(), known, arm("new", 10), paired=True) == "new"

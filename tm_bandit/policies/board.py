@@ -90,6 +90,7 @@ class Board(Sequence[ArmStats]):
             common; ``None`` if there is none.
         prices: cost of a sample by arm; empty if all cost the same.
         best: the arm that is recommended at the moment, if there are prices.
+        paired: whether the arms draw from the same noise.
 
     Example:
         >>> board = Board([ArmStats("a", 2, 10, estimate=2.0), ArmStats("b", 2, 10, estimate=3.0)], pending={"b": 5})
@@ -108,6 +109,7 @@ class Board(Sequence[ArmStats]):
     certificate: Callable[[str, str], float | None] = field(default=lambda a, b: None, repr=False)
     prices: Mapping[str, float] = field(default_factory=dict)
     best: str | None = None
+    paired: bool = False
 
     def only(self, arms: Sequence[ArmStats]) -> Board:
         """Return a board with some of the arms."""

@@ -37,6 +37,11 @@ class UCB(Policy):
     an unlucky first batch in the race. Samples that are under way count as if they had confirmed what is known: with
     :math:`m` of them, :math:`n` becomes :math:`n + m` and the standard errors shrink by :math:`\sqrt{n / (n + m)}`.
 
+    Arms that draw from the same noise are compared with the leader, the arm with the smallest debiased loss: the index
+    of an arm is its difference to the leader minus :math:`z` times the error of that difference, on the draws that both
+    have, and the leader's index is zero. If the leader has fewer draws than the arm of the smallest index, it is pulled
+    itself, because more draws of the other one would tell nothing.
+
     Args:
         exploration: the factor :math:`c`. The metric's own bound has no such factor.
         index: see above; ``None`` leaves it to the metric.
@@ -84,17 +89,47 @@ class UCB(Policy):
         """Return the arm with the smallest index."""
         if self.index == "bound":
             return lowest(board, lambda arm: arm.optimistic).name
-        arms, pending = board.arms, board.pending
+        arms = board.arms
         pulls = 0
         for arm in arms:
             pulls += arm.pulls
         growth = _WIDTH * self.exploration * math.sqrt(2.0 * math.log1p(pulls))
+        if board.paired:
+            return _by_difference(board, growth)
 
         def index(arm: ArmStats) -> tuple[float, int]:
-            n = arm.num_samples + pending.get(arm.name, 0)
-            z = (growth + _FIRST / n) * math.sqrt(arm.num_samples / n)
+            n = board.promised(arm)
+            z = _width(growth, arm.num_samples, n)
             by_witness, by_debiased = arm.witness - z * arm.stderr, arm.debiased - z * arm.debiased_stderr
             value = by_witness if math.isnan(by_debiased) else max(by_debiased, by_witness)
             return math.inf if math.isnan(value) else value, n
 
         return min(arms, key=index).name
+
+
+def _width(growth: float, told: int, promised: int) -> float:
+    """Return how many standard errors of the samples that were told are subtracted."""
+    return (growth + _FIRST / promised) * math.sqrt(told / promised)
+
+
+def _by_difference(board: Board, growth: float) -> str:
+    """Return the arm whose optimistic difference to the leader is the smallest; the leader's own is zero."""
+
+    def value(arm: ArmStats) -> float:
+        loss = arm.witness if math.isnan(arm.debiased) else arm.debiased
+        return math.inf if math.isnan(loss) else loss
+
+    leader = min(board, key=value)
+    most, least, chosen = board.promised(leader), 0.0, leader
+    for arm in board:
+        if arm is leader:
+            continue
+        found, promised = board.compare(arm.name, leader.name), board.promised(arm)
+        n = min(promised, most)
+        optimistic = found.difference - _width(growth, found.n, n) * found.stderr
+        if math.isnan(optimistic):
+            optimistic = -math.inf
+        if optimistic < least:
+            # They are compared on the draws that both have, so the one with fewer is next.
+            least, chosen = optimistic, arm if promised <= most else leader
+    return chosen.name

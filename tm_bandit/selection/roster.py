@@ -220,7 +220,9 @@ class Roster(dict[str, Arm]):
             if self.costs is not None:
                 prices[arm.name] = self.costs.price(arm)
         each = delta / max(len(self), 1)
-        return Board(stats, pending, spent, traces, each, self._pair, self._certificate, prices, best)
+        return Board(
+            stats, pending, spent, traces, each, self._pair, self._certificate, prices, best, self.pairs.paired
+        )
 
     def _pair(self, first: str, second: str, n: int) -> Pair | None:
         return self.pairs.at(self[first], self[second], n)
