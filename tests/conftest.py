@@ -8,6 +8,9 @@ import pytest
 
 from tests._ddp import RankPool
 
+#: Whoever imports it has a fake accelerator for the rest of the process.
+collect_ignore = ["_accelerator.py"]
+
 #: Files whose tests train, start processes, build or measure: `make test-fast` leaves them out.
 SLOW = frozenset(
     {

@@ -12,7 +12,7 @@ else:  # Python 3.10 has no reader of TOML, but pip brings one
 PYPROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
 
 #: The extras whose packages the library itself uses; tools for tests and documents may be new.
-EXTRAS = ("plot", "demo")
+EXTRAS = ("plot", "demo", "diffusers", "ray")
 
 
 def oldest(pyproject: Path = PYPROJECT) -> list[str]:

@@ -10,6 +10,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import nn
+from torch.utils import backend_registration
 from torch.utils.data import DataLoader, TensorDataset
 
 from tm_bandit import ModelSelector, OptimisticFID, OptimisticIS, ReferenceStatistics
@@ -36,6 +37,10 @@ def accelerator():
 
 @pytest.mark.slow
 @pytest.mark.skipif(INSIDE in os.environ, reason="this is that process")
+@pytest.mark.skipif(
+    not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"),
+    reason="this torch has no accelerators that are written in Python",
+)
 def test_on_a_fake_accelerator():
     # torch has one accelerator per process, and all tests that come after would have it too.
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", __file__]

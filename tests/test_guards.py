@@ -72,6 +72,24 @@ def test_the_second_press_is_let_through_and_a_new_handler_stays():
         signal.signal(signal.SIGINT, before)
 
 
+def press_in_a_block_of_a_block(reached):
+    with uninterrupted():
+        with uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+        reached.append("inner")
+    reached.append("outer")
+
+
+def test_a_block_in_a_block_waits_for_the_outer_one_and_leaves_nothing_behind():
+    before = signal.getsignal(signal.SIGINT)
+    for _ in range(2):
+        reached = []
+        with pytest.raises(KeyboardInterrupt):
+            press_in_a_block_of_a_block(reached)
+        assert reached == ["inner"]
+        assert signal.getsignal(signal.SIGINT) is before
+
+
 def press_twice(reached):
     with uninterrupted():
         signal.raise_signal(signal.SIGINT)

@@ -14,6 +14,9 @@ import torch
 
 _HAS_MPS = torch.backends.mps.is_available()
 
+#: Whether the main thread is in a block that Ctrl-C waits for: a block in it has nothing to add.
+_holding = False
+
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
@@ -33,8 +36,12 @@ def uninterrupted() -> Iterator[None]:
         interrupted
         >>> _ = signal.signal(signal.SIGINT, before)
     """
+    global _holding
+    if threading.current_thread() is not threading.main_thread() or _holding:
+        yield
+        return
     before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
+    if not callable(before):
         yield
         return
     held: list[tuple[int, FrameType | None]] = []
@@ -45,9 +52,11 @@ def uninterrupted() -> Iterator[None]:
             before(number, frame)
 
     signal.signal(signal.SIGINT, hold)
+    _holding = True
     try:
         yield
     finally:
+        _holding = False
         # Somebody's own handler, set in the block, stays.
         if signal.getsignal(signal.SIGINT) is hold:
             signal.signal(signal.SIGINT, before)

@@ -2,6 +2,7 @@
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import torch
@@ -59,6 +60,7 @@ def test_a_deck_is_told_where_a_chunk_starts():
 
 def test_a_packed_kit_draws_the_same():
     one = kit(Factory(build_normal, 3.0))
+    one.owner = -1  # another process
     packed = one.pack()
     assert draw(one.token, PULL) is None
     assert unpack(packed) == one.token
@@ -67,6 +69,20 @@ def test_a_packed_kit_draws_the_same():
     assert 0 < seconds < 10
     forget(one)
     assert draw(one.token, PULL) is None
+
+
+def test_a_thread_hands_over_a_copy():
+    buffer = torch.zeros(PULL.size, 1)
+
+    def refill(num_samples, generator):
+        return buffer.normal_(generator=generator)
+
+    one = kit(refill)
+    keep(one)
+    (first, _), (second, _) = draw(one.token, PULL), draw(one.token, replace(PULL, draw=5, seed=8))
+    forget(one)
+    assert not torch.equal(first, second)
+    assert torch.equal(second, buffer)
 
 
 def test_a_factory_builds_once_and_gives_what_its_sampler_takes():

@@ -224,7 +224,8 @@ class _Desk:
             return
         self._idle.append(place)
         if isinstance(drawn, tuple):
-            order.answer = pickle.loads(drawn[0]), drawn[1]
+            rows, cost = drawn
+            order.answer = rows if isinstance(rows, Tensor) else pickle.loads(rows), cost
         elif isinstance(drawn, ArmError):
             self._fail(order, place, drawn)
         else:

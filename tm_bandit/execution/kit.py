@@ -145,8 +145,8 @@ class Kit:
             ) from error
 
 
-#: What a worker answers: rows as bytes and the seconds that they took, or why there are none.
-Drawn = tuple[bytes, float] | BanditError
+#: What a worker answers: rows (as bytes from another process) and the seconds they took, or why there are none.
+Drawn = tuple[Tensor | bytes, float] | BanditError
 
 #: The kits of this process, by token.
 _kits: dict[str, Kit] = {}
@@ -179,7 +179,8 @@ def unpack(packed: bytes, device: str | None = None) -> str:
 def draw(token: str, pull: Pull) -> Drawn | None:
     """Carry out a pull with a kit of this process; return ``None`` if it has no such kit.
 
-    Rows travel as bytes: a tensor would travel as a handle to shared memory, which is gone with a worker that dies.
+    Rows travel as bytes: a tensor would travel as a handle to shared memory, which is gone with a worker that dies. A
+    thread hands over a copy, since a sampler may fill the same tensor again.
 
     Args:
         token: which kit.
@@ -188,10 +189,11 @@ def draw(token: str, pull: Pull) -> Drawn | None:
     kit = _kits.get(token)
     if kit is None:
         return None
-    start = time.perf_counter()
+    start, threaded = time.perf_counter(), kit.owner == os.getpid()
     try:
-        rows = kit.rows(pull, threaded=kit.owner == os.getpid())
+        rows = kit.rows(pull, threaded=threaded)
     except BanditError as error:
         keep_trace(error)
         return error
-    return pickle.dumps(rows.detach().cpu()), time.perf_counter() - start
+    rows = rows.detach().cpu()
+    return rows.clone() if threaded else pickle.dumps(rows), time.perf_counter() - start

@@ -128,6 +128,8 @@ def show(run: Run, names: Iterator[str | None], progress: bool, plan: str = "") 
         unit = {"samples": "sample", "seconds": "s"}.get(run.unit, run.unit)
         with tqdm(total=run.budget, initial=round(run.used, 1), unit=unit, disable=not progress, leave=False) as bar:
             for name in names:
+                if not progress:
+                    continue
                 bar.set_postfix_str(f"{name} | best {run.best or '-'}", refresh=False)
                 bar.update(round(run.used - bar.n, 1))
     except KeyboardInterrupt:

@@ -57,10 +57,21 @@ def twins(arms: Mapping[str, Mapping[int, int]]) -> dict[str, str]:
     originals: dict[str, Mapping[int, int]] = {}
     for name, marks in arms.items():
         for original, theirs in originals.items():
-            common = marks.keys() & theirs.keys()
-            if len(common) >= FEWEST_DRAWS and all(marks[draw] == theirs[draw] for draw in common):
+            if _same(marks, theirs):
                 found[name] = original
                 break
         else:
             originals[name] = marks
     return found
+
+
+def _same(marks: Mapping[int, int], theirs: Mapping[int, int]) -> bool:
+    """Whether there are draws that two arms share, and all of them are equal; the first that differs settles it."""
+    common = 0
+    for draw, mark in marks.items():
+        other = theirs.get(draw)
+        if other is not None:
+            common += 1
+            if other != mark:
+                return False
+    return common >= FEWEST_DRAWS
