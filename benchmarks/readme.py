@@ -1,7 +1,7 @@
-"""Copies measured figures into the README: between its markers stands nothing that was typed by hand.
+"""Copies measured figures into the README and the docs: between their markers stands nothing that was typed by hand.
 
-``python -m benchmarks.readme`` fills in the README from ``benchmarks/results``; with the folder of a demo run as its
-argument it first takes over the figures and the picture of that run.
+``python -m benchmarks.readme`` fills them in from ``benchmarks/results`` and ``benchmarks/history``; with the folder of
+a demo run as its argument it first takes over the figures and the picture of that run.
 """
 
 from __future__ import annotations
@@ -12,8 +12,13 @@ import shutil
 import sys
 from pathlib import Path
 
+from benchmarks.release import table
+
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
+
+#: What has markers.
+PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
 
 
 def table_of(text: str, section: str) -> list[dict[str, str]]:
@@ -72,9 +77,13 @@ def results(paired: str, figures: dict) -> str:
 
 
 def render(text: str) -> str:
-    """Return the README with fresh figures between its markers."""
+    """Return one of the pages with fresh figures between its markers."""
     figures = json.loads((RESULTS / "demo.json").read_text())
-    sections = {"demo": demo(figures), "results": results((RESULTS / "paired.md").read_text(), figures)}
+    sections = {
+        "demo": demo(figures),
+        "results": results((RESULTS / "paired.md").read_text(), figures),
+        "history": f"\n{table()}",
+    }
     for name, body in sections.items():
         fresh = f"<!-- {name}:begin -->\n{body}\n<!-- {name}:end -->"
         text = re.sub(rf"<!-- {name}:begin -->.*?<!-- {name}:end -->", lambda _, new=fresh: new, text, flags=re.DOTALL)
@@ -82,14 +91,14 @@ def render(text: str) -> str:
 
 
 def main() -> None:
-    """Fill in the README."""
+    """Fill in the pages."""
     if len(sys.argv) > 1:
         made = Path(sys.argv[1])
         RESULTS.mkdir(exist_ok=True)
         shutil.copy(made / "figures.json", RESULTS / "demo.json")
         shutil.copy(made / "demo.png", ROOT / "docs" / "images" / "demo.png")
-    readme = ROOT / "README.md"
-    readme.write_text(render(readme.read_text()))
+    for page in PAGES:
+        page.write_text(render(page.read_text()))
 
 
 if __name__ == "__main__":

@@ -39,7 +39,28 @@ def write(version: str, results: Path = RESULTS, history: Path = HISTORY) -> Pat
     return target
 
 
+def table(history: Path = HISTORY) -> str:
+    """Return the numbers of all releases as a table in Markdown: one row for each number, one column for each release.
+
+    Args:
+        history: the folder of the files.
+    """
+    files = [json.loads(path.read_text()) for path in history.glob("*.json")]
+    files.sort(key=lambda file: [int(part) for part in file["version"].split(".")])
+    versions = [file["version"] for file in files]
+    values: dict[str, dict[str, float]] = {}
+    for file in files:
+        for entry in file["numbers"]:
+            values.setdefault(entry["what"], {})[file["version"]] = entry["value"]
+    lines = [f"| measured | {' | '.join(versions)} |", "|---" * (len(versions) + 1) + "|"]
+    for what, known in values.items():
+        cells = [f"{known[version]:,g}" if version in known else "-" for version in versions]
+        lines.append(f"| {what} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("version")
-    print(write(parser.parse_args().version))
+    parser.add_argument("version", nargs="?", help="write the file of this release; without it, print all as a table")
+    version = parser.parse_args().version
+    print(table() if version is None else write(version))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from contextlib import suppress
 from pathlib import Path
@@ -10,12 +11,13 @@ from typing import TYPE_CHECKING
 from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
 from lightning.pytorch.utilities import rank_zero_warn
 
-from tm_bandit.callbacks._arms import note_variant
+from tm_bandit.callbacks._arms import Arm, note_variant
 from tm_bandit.callbacks._distributed import check_shared, ranks_of
 from tm_bandit.callbacks._folder import claim, default_root
-from tm_bandit.callbacks._report import RESULT
+from tm_bandit.callbacks._report import PLOT, RESULT, never_fatal, publish
+from tm_bandit.callbacks._weights import averaging_callback
 from tm_bandit.errors import InputError
-from tm_bandit.report.result import SelectionResult
+from tm_bandit.report.result import SelectionResult, central_score
 from tm_bandit.selection.checkpoints import selector_from_checkpoints
 
 if TYPE_CHECKING:
@@ -126,3 +128,40 @@ class Afterwards:
         if result.best is None:
             return None
         return result, next(path for path in self.files if path.stem == result.best.split("/")[0])
+
+    def publish(self, trainer: Trainer, result: SelectionResult) -> None:
+        """Give the curves, the table, the plot and samples of the best arm to the loggers; on rank 0.
+
+        Args:
+            trainer: the running Trainer.
+            result: what :meth:`select` found.
+        """
+        if not self.ranks.is_zero:
+            return
+        key = self.settings.key
+        for logger in trainer.loggers:
+            with never_fatal(self._say, f"{type(logger).__name__} does not take the scores"):
+                for step, values in sorted(self._curves(trainer, result).items()):
+                    logger.log_metrics({f"{key}/{name}": value for name, value in values.items()}, step=step)
+        publish(trainer, key, result, self._say, plot=True, picture=self.folder / PLOT)
+
+    def _say(self, text: str, kind: str) -> None:
+        rank_zero_warn(f"{self.settings.key}: {text}")
+
+    def _curves(self, trainer: Trainer, result: SelectionResult) -> dict[int, dict[str, float]]:
+        """Return the scores by step and kind of arm, and with the last step which one is the best."""
+        averaged = averaging_callback(trainer) is not None  # a checkpoint then holds the averaged weights
+        curves: dict[int, dict[str, float]] = {arm.step: {} for arm in map(_arm_of, result.num_samples)}
+        for row in result.arms:
+            arm, score = _arm_of(row["arm"], averaged), central_score(row)
+            if math.isfinite(score):
+                curves[arm.step][arm.kind] = score
+        if result.best is not None:
+            curves[max(curves)] |= {"best": result.best_score, "best_step": float(_arm_of(result.best).step)}
+        return curves
+
+
+def _arm_of(name: str, averaged: bool = False) -> Arm:
+    """Return the arm that a file of :meth:`Afterwards.save` and a variant are."""
+    weights, _, variant = name.partition("/")
+    return Arm(int(weights.removeprefix("step")), averaged, variant)

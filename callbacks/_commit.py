@@ -85,7 +85,7 @@ class Commit:
         assert result is not None
         with _report.never_fatal(self.say, "the result could not be written"):
             _report.write_result(self.store.folder, result, self._history.read(result.history))
-        _report.publish(self.trainer, self.key, result, None, self.say, plot=False)
+        _report.publish(self.trainer, self.key, result, self.say, plot=False)
 
     def is_safe(self, summary: Summary | None, books: Books) -> bool:
         """Whether the file of the best arm is there under its name."""

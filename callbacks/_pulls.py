@@ -13,7 +13,6 @@ from torch import Tensor
 from tm_bandit._failures import reason_of, warn_of_failure
 from tm_bandit.callbacks._also import Companions
 from tm_bandit.callbacks._arms import Arm
-from tm_bandit.callbacks._report import first_pictures
 from tm_bandit.callbacks._sampling import RowSampler
 from tm_bandit.callbacks._store import ArmStore
 from tm_bandit.callbacks._weights import BorrowedModule, Fitted
@@ -38,13 +37,11 @@ class Outcome:
         samples: how many were drawn.
         failed: reasons by arm, of arms whose sampler raised.
         unusable: reasons by arm, of arms whose samples are no numbers, or none that the metric can use.
-        pictures: the first samples by arm as PNG files, of arms that were new and draw images; on rank 0.
     """
 
     samples: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     unusable: dict[str, str] = field(default_factory=dict)
-    pictures: dict[str, list[bytes]] = field(default_factory=dict)
 
     @property
     def reasons(self) -> dict[str, str]:
@@ -123,8 +120,8 @@ class PullLoop:
                         selector.give_back(pull)
                     selector.hold_arm(pull.arm)
                 continue
-            if selector is not None and pull.draw == 0 and samples:
-                outcome.pictures[pull.arm] = first_pictures(samples)
+            if selector is not None and pull.draw == 0:  # of later ones, more ranks draw less here
+                selector.illustrate(pull, *samples)
             outcome.samples += pull.size
             advance(pull.size)
         return outcome

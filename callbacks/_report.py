@@ -16,7 +16,6 @@ from lightning.pytorch.callbacks import RichProgressBar, TQDMProgressBar
 from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
 from lightning.pytorch.loggers import CSVLogger
 from lightning_utilities.core.imports import RequirementCache
-from torch import Tensor
 
 from tm_bandit._device import exact_device
 from tm_bandit._files import atomic_write
@@ -24,7 +23,7 @@ from tm_bandit.callbacks._folder import RunFolder
 from tm_bandit.errors import brief
 from tm_bandit.report.encoding import encode
 from tm_bandit.report.result import COLUMNS, SelectionResult
-from tm_bandit.report.thumbnails import sheet, thumbnails
+from tm_bandit.report.thumbnails import sheet
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
@@ -250,39 +249,15 @@ def write_result(folder: RunFolder, result: SelectionResult, history: str) -> No
         path.write_text(text, encoding="utf-8")
 
 
-def first_pictures(samples: list[Tensor]) -> list[bytes]:
-    """Return small pictures of what an arm drew first, none if these are no images.
-
-    Args:
-        samples: batches of samples.
-    """
-    try:
-        return thumbnails(torch.cat(samples))
-    except Exception:  # whether the samples can be used is judged elsewhere
-        return []
-
-
-def illustrate(result: SelectionResult, pictures: Mapping[str, list[bytes]]) -> SelectionResult:
-    """Show samples of the best arm and its closest rival in the result.
-
-    Args:
-        result: the selection so far.
-        pictures: PNG files by arm.
-    """
-    for row in result.table()[:2]:
-        if pictures.get(row["arm"]):
-            result.add_pictures(row["arm"], pictures[row["arm"]])
-    return result
-
-
 def publish(
     trainer: Trainer,
     prefix: str,
     result: SelectionResult,
-    folder: RunFolder | None,
     say: Callable[[str, str], None],
     *,
     plot: bool,
+    picture: Path | None = None,
+    run: str = "",
 ) -> None:
     """Give the table, and at the end the plot and samples of the best, to the loggers; on rank 0. It never raises.
 
@@ -290,24 +265,25 @@ def publish(
         trainer: the running Trainer.
         prefix: name of the callback.
         result: the selection so far.
-        folder: where the plot is written beside the arm files; ``None`` writes nothing.
         say: tells the user what failed.
         plot: whether to draw (it takes a moment, so it is done once).
+        picture: file of the plot beside the arm files; ``None`` writes none.
+        run: the run that the file is of, if that is noted in it.
     """
-    figure, picture = None, None
+    figure, drawn = None, None
     if plot and _MATPLOTLIB and result.history["arm"]:
         with never_fatal(say, "the plot could not be drawn"):
             figure = result.plot()
-            if folder is not None:
-                picture = folder.path(PLOT)
-                _save(figure, picture, folder.run)
+            if picture is not None:
+                _save(figure, picture, run)
+                drawn = picture
     for logger in trainer.loggers:
         kind = type(logger).__name__
         with never_fatal(say, f"{kind} does not take the table"):
             _show_table(logger, prefix, result, trainer.global_step)
         if figure is not None:
             with never_fatal(say, f"{kind} does not take the plot"):
-                _show_figure(logger, prefix, figure, picture, trainer.global_step)
+                _show_figure(logger, prefix, figure, drawn, trainer.global_step)
         if plot and result.best in result.pictures:
             with never_fatal(say, f"{kind} does not take the samples"):
                 _show_samples(logger, prefix, sheet(result.pictures[result.best]), trainer.global_step)

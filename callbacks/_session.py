@@ -77,7 +77,6 @@ class Session:
         self._summary: Summary | None = None
         self._rows = self.row_sampler(settings)
         self._said: set[str] = set()
-        self._pictures: dict[str, list[bytes]] = {}
         self._companions = Companions(settings.also, self._say)
 
     @staticmethod
@@ -361,7 +360,6 @@ class Session:
             selector.load_state_dict(selector.state_dict())
         failed = bool(outcome.reasons) and set(selector.arms) <= set(outcome.reasons)
         self._count_failures(outcome)
-        self._pictures |= outcome.pictures
         active = {name: arm for name, arm in self.books.arms.items() if name in selector.arms}
         result = selector.result()
         values = _report.scalars(result, active, step, set(outcome.failed))
@@ -379,7 +377,6 @@ class Session:
             lost = tuple(arm.name for arm in dropped)
             if dropped:
                 result = selector.result()
-        result = _report.illustrate(result, self._pictures)
         return replace(self._summarise(result, tuple(active), values), lost=lost, failures=dict(self.books.failures))
 
     def _summarise(
@@ -442,7 +439,8 @@ class Session:
         """Draw the plot for the folder and the loggers; on rank 0."""
         result = None if self._summary is None else self._summary.result
         if self.ranks.is_zero and result is not None and self.store.active:
-            _report.publish(self.trainer, self.settings.key, result, self.store.folder, self._say, plot=True)
+            picture, run = self.store.folder.path(_report.PLOT), self.store.folder.run
+            _report.publish(self.trainer, self.settings.key, result, self._say, plot=True, picture=picture, run=run)
 
     def finish(self) -> None:
         """Delete what was dropped: the training has ended, and all checkpoints are on disk."""

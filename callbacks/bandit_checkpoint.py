@@ -390,6 +390,7 @@ class BanditCheckpoint(Checkpoint):
             found = self._afterwards.select(pl_module)
             if found is not None:
                 self._result, self.best_model_path = found[0], str(found[1])
+                self._afterwards.publish(trainer, found[0])
         if self.best_model_path:
             options = f" with {self.best_variant}" if self.best_variant else ""
             rank_zero_info(f"{self.key}: the best arm is {self.best_arm}{options}, in {self.best_model_path}")

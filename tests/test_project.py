@@ -7,7 +7,7 @@ import sys
 import pytest
 import yaml
 
-from benchmarks.release import HISTORY, numbers, write
+from benchmarks.release import HISTORY, numbers, table, write
 from tests.release import ROOT
 
 if sys.version_info >= (3, 11):
@@ -67,3 +67,17 @@ def test_the_numbers_of_a_release_are_those_of_the_results(tmp_path):
     written = json.loads(write("9.9.9", history=tmp_path).read_text())
     assert written == {"version": "9.9.9", "numbers": numbers()}
     assert written["numbers"][0]["value"] == demo["race_right"] / demo["repeats"]
+
+
+def test_the_table_of_the_releases_has_one_row_for_what_is_the_same(tmp_path):
+    for version, numbers_of in (("0.10.0", {"a": 0.5, "b": 1234}), ("0.9.0", {"a": 0.25})):
+        entries = [{"what": what, "value": value, "from": "x"} for what, value in numbers_of.items()]
+        (tmp_path / f"{version}.json").write_text(json.dumps({"version": version, "numbers": entries}))
+    assert table(tmp_path).splitlines() == [
+        "| measured | 0.9.0 | 0.10.0 |",
+        "|---|---|---|",
+        "| a | 0.25 | 0.5 |",
+        "| b | - | 1,234 |",
+    ]
+    shown = (ROOT / "docs" / "benchmarks.md").read_text()
+    assert table() in shown

@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -19,6 +20,7 @@ from tm_bandit.execution.conditions import chunk_of
 from tm_bandit.execution.draw import Sampler, carry_out, chunk_seed, draw_rows, takes_generator
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.pull import Pull
+from tm_bandit.report.thumbnails import is_early
 
 
 class Factory:
@@ -70,6 +72,8 @@ class Kit:
     metric: OptimisticMetric
     samples: Literal["images", "features"] = "images"
     chunk_size: int | None = None
+    #: Is shown the first samples of each arm, as far as they are images and drawn in this process, one call at a time.
+    seen: Callable[..., None] | None = None
     #: Where it was made, and which one it is: two runs may use the same workers.
     owner: int = field(default_factory=os.getpid)
     token: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -99,7 +103,10 @@ class Kit:
                 f"Expected samplers that take generator= for workers that are threads, but that of arm {pull.arm!r} "
                 "does not: threads share the global random state. Add the parameter, or use processes."
             )
-        parts = []
+        parts: list[Tensor] = []
+        batches: list[Tensor] = []
+        shown = self.seen is not None and self.samples == "images" and is_early(pull.draw * pull.size) and not threaded
+        watched = partial(_noting, sampler, batches) if shown else sampler
         for index in wanted:
             chunk = index % count  # rows past the end of the pull are cut off, whatever they are
             if hasattr(sampler, "seek"):
@@ -111,13 +118,19 @@ class Kit:
                 )
                 parts.append(rows)
             else:
-                parts.append(carry_out(part, sampler, self.metric, samples=self.samples))
+                generator = takes_generator(sampler)
+                parts.append(carry_out(part, watched, self.metric, samples=self.samples, with_generator=generator))
+        if shown and self.seen is not None:
+            self.seen(pull, *batches)
         rows = parts[0] if len(parts) == 1 else torch.cat(parts)
         return rows if chunks is not None else rows[: pull.size]
 
     def _part(self, pull: Pull, chunk: int, size: int) -> Pull:
         conditions = chunk_of(pull.conditions, chunk, size)
         return replace(pull, size=size, seed=chunk_seed(pull.seed, chunk), conditions=conditions)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "seen": None}  # the run stays where it is
 
     def pack(self) -> bytes:
         """Return the kit as bytes for another process.
@@ -143,6 +156,12 @@ class Kit:
                 "the top level of a module, or give tm_bandit.execution.Factory(build, ...), where build is a function "
                 "at the top level of a module that returns the sampler."
             ) from error
+
+
+def _noting(sampler: Sampler, batches: list[Tensor], /, *args: Any, **kwargs: Any) -> Tensor:
+    batch = sampler(*args, **kwargs)
+    batches.append(batch)
+    return batch
 
 
 #: What a worker answers: rows (as bytes from another process) and the seconds they took, or why there are none.

@@ -62,6 +62,15 @@ def thumbnails(images: Tensor, most: int = MOST, size: int = SIZE) -> list[bytes
     return files
 
 
+def is_early(before: int) -> bool:
+    """Whether the next samples of an arm are among the first ones, which are those that are shown.
+
+    Args:
+        before: samples that the arm has drawn.
+    """
+    return before < MOST
+
+
 def sheet(uris: Sequence[str], columns: int = 6) -> Picture:
     """Return pictures as one, side by side.
 
@@ -76,7 +85,7 @@ def sheet(uris: Sequence[str], columns: int = 6) -> Picture:
     """
     from PIL import Image
 
-    files = (io.BytesIO(base64.b64decode(uri.removeprefix(_PREFIX))) for uri in uris)
+    files = (io.BytesIO(png_file(uri)) for uri in uris)
     pictures = [Image.open(file, formats=["PNG"]).convert("RGB") for file in files]
     columns = min(columns, len(pictures))
     width, height = (max(sides) + _GAP for sides in zip(*(picture.size for picture in pictures), strict=True))
@@ -94,6 +103,24 @@ def data_uri(file: bytes) -> str:
         file: the file's content.
     """
     return _PREFIX + base64.b64encode(file).decode("ascii")
+
+
+def png_file(uri: str) -> bytes:
+    """Return the file that :func:`data_uri` was given.
+
+    Args:
+        uri: the address.
+
+    Raises:
+        ValueError: if it is no such address.
+
+    Example:
+        >>> png_file(data_uri(b"PNG"))
+        b'PNG'
+    """
+    if not is_data_uri(uri):
+        raise ValueError(f"{str(uri)[:40]!r} is no picture")
+    return base64.b64decode(uri.removeprefix(_PREFIX))
 
 
 def is_data_uri(text: object) -> bool:

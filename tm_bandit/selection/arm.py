@@ -21,7 +21,7 @@ from tm_bandit.execution.draw import Sampler, carry_out, takes_generator
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.policies.policy import ArmStats, Trace
 from tm_bandit.pull import Pull
-from tm_bandit.report.thumbnails import MOST, thumbnails
+from tm_bandit.report.thumbnails import data_uri, is_early, png_file, thumbnails
 from tm_bandit.selection.repeats import may_come_again, repeats
 
 #: Samples from which on there is an estimate.
@@ -108,7 +108,7 @@ class Arm:
     pending: int = field(init=False, default=0)
     #: Of the rows of each draw; equal rows have equal fingerprints.
     fingerprints: Fingerprints = field(init=False, default_factory=Fingerprints)
-    #: Small pictures of the samples of its first draws, as far as they are images that were drawn here.
+    #: Small pictures of the samples of its first draws, as far as they are images that were drawn here; PNG files.
     pictures: dict[int, list[bytes]] = field(init=False, default_factory=dict)
     _under_way: dict[int, Pull] = field(init=False, default_factory=dict)
     _waiting: dict[int, tuple[Tensor, float]] = field(init=False, default_factory=dict)
@@ -154,16 +154,26 @@ class Arm:
         """
         if self.sampler is None:
             raise InputError(f"Expected a sampler for arm {self.name!r}, but got None; use tell(), or add one.")
-        wanted = samples == "images" and pull.draw * pull.size < MOST
-        sampler = partial(self._watched, self.sampler, pull.draw) if wanted else self.sampler
+        wanted = samples == "images" and is_early(pull.draw * pull.size)
+        sampler = partial(self._watched, self.sampler, pull) if wanted else self.sampler
         return carry_out(pull, sampler, metric, samples=samples, with_generator=self.with_generator)
 
-    def _watched(self, sampler: Sampler, draw: int, /, *args: Any, **kwargs: Any) -> Tensor:
+    def _watched(self, sampler: Sampler, pull: Pull, /, *args: Any, **kwargs: Any) -> Tensor:
         """Draw from the sampler, and keep pictures of what is an image."""
         batch = sampler(*args, **kwargs)
-        with suppress(Exception):  # whether the samples can be used is judged elsewhere
-            self.pictures[draw] = thumbnails(batch)
+        self.illustrate(pull, batch)
         return batch
+
+    def illustrate(self, pull: Pull, *samples: Tensor) -> None:
+        """Keep pictures of the samples of a pull, if they are images and among the first of the arm.
+
+        Args:
+            pull: the pull.
+            *samples: what was drawn, in one batch or several.
+        """
+        with suppress(Exception):  # whether the samples can be used is judged elsewhere
+            if self.retired is None and is_early(pull.draw * pull.size):
+                self.pictures[pull.draw] = thumbnails(torch.cat(samples))
 
     def checked(self, pull: Pull, rows: Tensor) -> Tensor:
         """Return the rows of a pull where the arm's metric keeps its own, and remember what they look like.
@@ -278,7 +288,7 @@ class Arm:
             self.metric.reset()
             self.trace, self.joined = {}, {}
             self._waiting, self._given_back, self.pending = {}, set(), 0
-            self.fingerprints = Fingerprints()
+            self.fingerprints, self.pictures = Fingerprints(), {}
         self.retired = printable(reason) or "retired"
 
     # ---- state ------------------------------------------------------------------------------------------------
@@ -294,6 +304,7 @@ class Arm:
             "next_refresh": self.next_refresh,
             "given_back": sorted({*self._given_back, *self._under_way, *self._waiting}) if active else [],
             "fingerprints": torch.tensor([*self.fingerprints.items()], dtype=torch.int64),
+            "pictures": [[draw, *map(data_uri, files)] for draw, files in sorted(self.pictures.items())],
             "stats": _numbers(self.stats),
             "trace": [_numbers(stats) for stats in self.trace.values()],
             "metric": self._metric_state() if active else {},
@@ -309,9 +320,10 @@ class Arm:
         self.held = bool(state["held"])
         self.joined = dict(state["joined"])
         self.next_refresh = int(state["next_refresh"])
-        # Version 0.1 knew no pulls under way, and no fingerprints.
+        # Version 0.1 knew no pulls under way, no fingerprints and no pictures.
         self._given_back = set(state.get("given_back", ()))
         self.fingerprints = Fingerprints(dict(state["fingerprints"].tolist()) if "fingerprints" in state else {})
+        self.pictures = {int(draw): [png_file(uri) for uri in uris] for draw, *uris in state.get("pictures", ())}
         self.stats = self._loaded(state["stats"])
         snapshots = [self._loaded(numbers) for numbers in state["trace"]]
         self.trace = {stats.num_samples: stats for stats in snapshots}

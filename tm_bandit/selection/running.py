@@ -64,7 +64,7 @@ def kit_of(selector: ModelSelector, chunk_size: int | None = None) -> Kit:
         selector: the selector.
         chunk_size: samples per call of a sampler.
     """
-    return Kit(selector._arms.samplers, selector.metric, selector.samples, chunk_size)
+    return Kit(selector._arms.samplers, selector.metric, selector.samples, chunk_size, selector.illustrate)
 
 
 def finish(selector: ModelSelector, interrupted: bool) -> SelectionResult:

@@ -52,9 +52,8 @@ class ModelSelector(Standing):
     Each arm is a named sampler. The metric is a template: every arm gets a copy that shares the feature network and the
     reference. As long as there is budget, the policy names an arm, a batch is drawn from it, and its numbers are
     updated. Draw k of every arm has the same seed, so similar arms make similar errors; see ``pairing``. An arm's
-    samples do not depend on the other arms.
-
-    :meth:`run` does all of it; a loop of your own calls :meth:`ask`, carries the pulls out, and calls :meth:`tell`.
+    samples do not depend on the other arms. :meth:`run` does all of it; a loop of your own calls :meth:`ask`, carries
+    the pulls out, and calls :meth:`tell`.
 
     The intervals of all arms hold together: with :math:`G` arms at the start each gets :math:`\delta / (G + 1)`, and
     one that joins later as the :math:`k`-th of all :math:`\delta / (k (k + 1))`, which sums to at most :math:`\delta`.
@@ -202,8 +201,7 @@ class ModelSelector(Standing):
     def hold_arm(self, name: str) -> None:
         """Draw nothing more from an arm whose samples are used up; unlike a retired arm it may still be the best.
 
-        An arm that is held before the end of its burn-in is left out of the verdict: too little is known about it, and
-        no more will be.
+        If it is held before the end of its burn-in, it is left out of the verdict: too little is known about it.
         """
         self._arms.known(name).held = True
         self._judge()
@@ -276,6 +274,10 @@ class ModelSelector(Standing):
                 if sum([other.pending for other in self._arms.values()]) == 0:
                     self._look()
 
+    def illustrate(self, pull: Pull, *samples: Tensor) -> None:
+        """Let the result show the samples of a pull, if they are images and among the first of their arm."""
+        self._arms.known(pull.arm).illustrate(pull, *samples)
+
     def give_back(self, pull: Pull) -> None:
         """Take back a pull that will never be told; its draw is the arm's next.
 
@@ -336,9 +338,7 @@ class ModelSelector(Standing):
         return None
 
     def observe(self, arm: str, rows: Tensor, cost: float | None = None) -> None:
-        """Add one batch of rows to an arm: :meth:`ask` for this arm and :meth:`tell` in one.
-
-        Everything is checked first: if this raises, nothing has changed.
+        """Add one batch of rows to an arm: :meth:`ask` and :meth:`tell` in one. If it raises, nothing has changed.
 
         Args:
             arm: the arm.
