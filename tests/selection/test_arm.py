@@ -75,7 +75,7 @@ class TestPulls:
     @pytest.mark.parametrize("told", [None, [1.0], torch.zeros(4, 1), torch.zeros(5, 3)])
     def test_rows_that_cannot_be_used_are_refused(self, told):
         with pytest.raises(ArmError, match="Expected"):
-            make().checked(Pull("a", 0, 5, 0), told)
+            make().checked(Pull("a", 0, 5, 0), told, lambda arm, draw: draw)
 
 
 class TestNumbers:

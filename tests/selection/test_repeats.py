@@ -6,6 +6,7 @@ import torch
 from tests.selection.toy import MeanMetric, gaussian
 from tm_bandit import ModelSelector
 from tm_bandit.errors import ArmError
+from tm_bandit.execution import draw
 from tm_bandit.selection.repeats import may_come_again, twins
 
 
@@ -52,6 +53,15 @@ class TestRun:
         assert "in draw 1 the very rows of draw 0; the sampler ignores its seed" in result.retired["stuck"]
         assert result.num_samples["stuck"] == 5
         assert result.total_samples == 200
+
+    def test_seeds_that_torch_cannot_tell_apart_are_nobodys_fault(self, monkeypatch):
+        """Its generator takes the low 32 bits of a seed, so two draws of an honest sampler can be the same."""
+        monkeypatch.setattr(draw, "stable_seed", lambda seed, number, chunk: number % 7 + 2**32 * number)
+        selector = make({"good": gaussian(0.5), "far": gaussian(2.0), "stuck": stuck})
+        result = selector.run(progress=False)
+        assert list(result.retired) == ["stuck"]
+        marks = list(selector._arms["good"].fingerprints.values())
+        assert len(marks) > len(set(marks)) == 7
 
     def test_a_period_is_found_too(self):
         def rota(num_samples, generator):

@@ -141,5 +141,5 @@ def test_the_same_rows_in_two_draws_are_one_model():
     arms = roster(0, 0)
     for name in ("a0", "a1"):
         for draw in range(2):
-            arms[name].checked(Pull(name, draw, 5, 0), rows(10.0 * draw))
+            arms[name].checked(Pull(name, draw, 5, 0), rows(10.0 * draw), lambda arm, draw: draw)
     assert arms.twins() == {"a1": "a0"}

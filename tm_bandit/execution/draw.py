@@ -41,6 +41,18 @@ def stable_seed(*parts: object) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
+def same_noise(one: int, two: int) -> bool:
+    """Whether a generator may draw the same with two seeds: on the CPU, torch's takes their low 32 bits only.
+
+    Among 5,000 draws that happens once in 300 runs. A batch that counts twice is no harm, and nobody's fault.
+
+    Example:
+        >>> same_noise(7, 7 + 2**32), same_noise(7, 8)
+        (True, False)
+    """
+    return (one - two) % 2**32 == 0
+
+
 def chunk_seed(seed: int, chunk: int) -> int:
     """Return the seed of one part of a pull that several calls of the sampler, or several processes, share.
 

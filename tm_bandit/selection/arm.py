@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from dataclasses import fields as fields_of
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tm_bandit.errors import ArmError, InputError, printable
-from tm_bandit.execution.draw import Sampler, carry_out, takes_generator
+from tm_bandit.execution.draw import Sampler, carry_out, same_noise, takes_generator
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.policies.policy import ArmStats, Trace
 from tm_bandit.pull import Pull
@@ -175,12 +175,13 @@ class Arm:
             if self.retired is None and is_early(pull.draw * pull.size):
                 self.pictures[pull.draw] = thumbnails(torch.cat(samples))
 
-    def checked(self, pull: Pull, rows: Tensor) -> Tensor:
+    def checked(self, pull: Pull, rows: Tensor, seed_for: Callable[[str, int], int]) -> Tensor:
         """Return the rows of a pull where the arm's metric keeps its own, and remember what they look like.
 
         Args:
             pull: the pull.
             rows: what was told.
+            seed_for: returns the seed of a draw of an arm.
 
         Raises:
             ArmError: if they cannot be used, or if they are those of an earlier draw.
@@ -197,7 +198,7 @@ class Arm:
         content = rows.detach().cpu().clone(memory_format=torch.contiguous_format).view(torch.uint8).numpy()
         fingerprint = int.from_bytes(blake2b(content.data, digest_size=7).digest(), "big")  # fits an int64
         earlier = self.fingerprints.earlier(fingerprint)
-        if earlier not in (None, pull.draw) and not may_come_again(rows):
+        if not (earlier is None or same_noise(seed_for(self.name, earlier), pull.seed) or may_come_again(rows)):
             raise repeats(earlier, pull.draw)
         self.fingerprints.add(pull.draw, fingerprint)
         return rows

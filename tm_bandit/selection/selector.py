@@ -266,7 +266,7 @@ class ModelSelector(Standing):
             self.retire_arm(arm.name, failure_of(arm.name, rows, self.on_error))
         else:
             price = price if self._costs is None else self._costs.charge(arm.name, pull.size, cost)
-            rows = arm.checked(pull, rows)
+            rows = arm.checked(pull, rows, self._plan.seed_for)
             with uninterrupted():
                 arm.tell(pull, rows, price)
                 self._book(arm)
