@@ -44,17 +44,30 @@ def test_the_picture_has_both_choices_and_the_samples(tmp_path, story):
 
 def test_no_label_is_on_another(story):
     figure = picture.make_figure(*story, dict.fromkeys(("best", "second", "worst"), torch.ones(24, 1, 8, 8)))
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     charts = figure.subfigs[0]
     texts = [*charts.texts, *charts.axes[0].get_yticklabels()]
     for axes in charts.axes:
         low, high = axes.get_xlim()  # labels beyond are not drawn
         shown = [text for at, text in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True) if low <= at <= high]
-        texts += [axes.title, axes.xaxis.label, *shown]
+        texts += [axes.title, axes.xaxis.label, *axes.texts, *shown]
     boxes = [text.get_window_extent() for text in texts if text.get_visible() and text.get_text()]
-    assert len(boxes) > 20
+    assert len(boxes) > 24
+    assert all(box.x0 >= 0 and box.x1 <= charts.bbox.x1 for box in boxes)
     for at, box in enumerate(boxes):
         assert not any(box.overlaps(other) for other in boxes[:at]), texts[at]
+
+
+def test_the_heads_say_what_came_of_each_choice(story):
+    race, truths, (each, scores) = story
+    second = list(truths)[1]
+    missed = [{**evaluation, second: -1.0} for evaluation in scores]
+    figure = picture.make_figure(race, truths, (each, missed), dict.fromkeys("abc", torch.ones(24, 1, 8, 8)))
+    said = [text.get_text() for axes in figure.subfigs[0].axes for text in axes.texts]
+    behind = truths[second] / min(truths.values()) - 1
+    assert said[0] == "plain FID, 30 samples each, 420 in all"
+    assert said[1] == f"picks one that is {behind:.0%} worse"
+    assert said[3] == "picks the best"
 
 
 def test_the_grid_puts_images_side_by_side():

@@ -155,6 +155,22 @@ def test_a_real_browser_draws_the_page_without_complaint(tmp_path, width, num_ar
 
 @pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+def test_what_is_printed_fits_on_a_page(tmp_path):
+    script = """
+    const tall = [...document.querySelectorAll("section")].filter(part => part.querySelector(".chart"));
+    root.dataset.heights = tall.map(part => Math.ceil(part.getBoundingClientRect().height)).join(" ");"""
+    page = render_html(make_result(num_arms=100, pulls=400, compared=True)).replace("@media print", "@media all")
+    document, _, _ = browse(tmp_path, with_script(page, MEASURE + script), "--window-size=718,2000")  # 19 cm
+    needed, shown = map(int, re.search(r'data-widths="(.*?)"', document)[1].split())
+    assert needed <= shown
+    assert 'data-hidden=""' in document
+    heights = [int(height) for height in re.search(r'data-heights="(.*?)"', document)[1].split()]
+    assert len(heights) == 2
+    assert all(100 < height < 960 for height in heights), "25.4 cm: the shorter of the usual papers"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
 def test_a_click_on_a_heading_sorts(tmp_path):
     click = 'const heads = document.querySelectorAll("th"); heads[6].click(); heads[6].click();'
     document, log, _ = browse(tmp_path, with_script(render_html(make_result(compared=True)), click))

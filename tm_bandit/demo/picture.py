@@ -48,41 +48,47 @@ def make_figure(
     from matplotlib.figure import Figure
 
     names = list(truth)[:_SHOWN]
-    figure = Figure(figsize=(13.5, 1.9 + 0.3 * len(names)), dpi=100, layout="constrained")
-    parts: Any = figure.subfigures(1, 2, width_ratios=[3, 1])
+    figure = Figure(figsize=(12, 2.2 + 0.28 * len(names)), dpi=110, layout="constrained")
+    parts: Any = figure.subfigures(1, 2, width_ratios=[3.6, 1])
     charts, gallery = parts
     left, right = charts.subplots(1, 2, sharey=True)
-    _draw_uniform(left, names, *uniform)
+    _draw_uniform(left, names, truth, *uniform)
     _draw_race(right, names, race, truth)
-    left.set_yticks(range(len(names)), names)
+    left.set_yticks(range(len(names)), names, fontsize=9)
     left.set_ylim(len(names) - 0.4, -0.6)
     for axes in (left, right):
         axes.grid(axis="x", color="#e6e8eb")
         axes.set_axisbelow(True)
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
-    if len(names) < len(truth):
-        charts.supxlabel(f"The best {len(names)} of {len(truth)} candidates, by their true FID.", fontsize=9)
+    repeats = len(uniform[1])
+    charts.supxlabel(
+        f"Dots: estimates. Bars: left, nine in ten of {repeats} evaluations; right, intervals. Diamonds: the truth.\n"
+        f"Shown are the best {len(names)} of {len(truth)} candidates, sorted by their true FID.",
+        fontsize=9,
+    )
     for axes, (title, samples) in zip(gallery.subplots(len(images), 1), images.items(), strict=True):
         axes.imshow(_grid(samples), cmap="gray_r", vmin=0, vmax=1)
-        axes.set_title(title, fontsize=9)
+        axes.set_title(title, fontsize=8)
         axes.set_axis_off()
     return figure
 
 
-def _draw_uniform(axes: Any, names: Sequence[str], each: int, scores: Sequence[Mapping[str, float]]) -> None:
+def _draw_uniform(
+    axes: Any, names: Sequence[str], truth: Mapping[str, float], each: int, scores: Sequence[Mapping[str, float]]
+) -> None:
     """Draw one evaluation as dots, and the middle nine tenths of all of them as bars."""
     found = np.array([[evaluation[name] for name in names] for evaluation in scores])
     low, high = np.quantile(found, [0.05, 0.95], axis=0)
     rows = np.arange(len(names))
     axes.hlines(rows, low, high, color=GREY, lw=2)
     axes.plot(found[0], rows, "o", color=GREY, ms=6)
-    first = int(found[0].argmin())
-    axes.plot(found[0, first], first, "o", color=PALETTE[1], ms=8)
-    axes.set_title(f"All equally, each from its own noise:\nplain FID of {each} samples", fontsize=11)
-    axes.set_xlabel(
-        f"dots: one evaluation, orange is its choice\nbars: nine in ten of {len(scores)} evaluations", fontsize=9
-    )
+    pick = min(scores[0], key=scores[0].__getitem__)
+    if pick in names:
+        axes.plot(scores[0][pick], names.index(pick), "o", color=PALETTE[1], ms=9)
+    spent = f"plain FID, {each} samples each, {each * len(truth):,} in all"
+    _head(axes, "Evaluate all equally", spent, _verdict(pick, truth), PALETTE[1])
+    axes.set_xlabel("plain FID", fontsize=9)
 
 
 def _draw_race(axes: Any, names: Sequence[str], race: SelectionResult, truth: Mapping[str, float]) -> None:
@@ -95,12 +101,27 @@ def _draw_race(axes: Any, names: Sequence[str], race: SelectionResult, truth: Ma
         behind = 0.0 if name == race.best else row["behind"]
         if math.isfinite(row["behind_lower"]) and math.isfinite(row["behind_upper"]):
             axes.hlines(at, row["behind_lower"], row["behind_upper"], color=colour, lw=2)
-        axes.plot(behind, at, "o", color=colour, ms=8 if name == race.best else 6)
+        axes.plot(behind, at, "o", color=colour, ms=9 if name == race.best else 6)
         axes.plot(truth[name] - truth[str(race.best)], at, "D", mfc="none", mec="#30343b", ms=5)
-    axes.set_title(
-        f"The paired race, all from the same noise:\nFID behind the best, {race.total_samples:,} samples", fontsize=11
-    )
-    axes.set_xlabel("dots and bars: estimates and intervals, blue is its choice\ndiamonds: the truth", fontsize=9)
+    spent = f"differences to the best, {race.total_samples:,} samples in all"
+    _head(axes, "Race on the same noise", spent, _verdict(str(race.best), truth), PALETTE[0])
+    axes.set_xlabel("FID behind the best", fontsize=9)
+
+
+def _verdict(pick: str, truth: Mapping[str, float]) -> str:
+    """Say how good a choice was."""
+    best = min(truth.values())
+    return "picks the best" if truth[pick] == best else f"picks one that is {truth[pick] / best - 1:.0%} worse"
+
+
+def _head(axes: Any, title: str, spent: str, verdict: str, colour: str) -> None:
+    """Write what was done, what it cost and what came of it, one line each."""
+    axes.set_title(title, fontsize=12, fontweight="bold", pad=40)
+    for height, text, style in (
+        (25, spent, {"fontsize": 9, "color": "#5c6470"}),
+        (8, verdict, {"fontsize": 11, "color": colour, "fontweight": "bold"}),
+    ):
+        axes.annotate(text, (0.5, 1), (0, height), "axes fraction", textcoords="offset points", ha="center", **style)
 
 
 def _grid(images: Tensor, rows: int = 3, columns: int = 8) -> Any:

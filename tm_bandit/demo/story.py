@@ -320,7 +320,7 @@ def write_files(
     race, order = trials.races[0], sorted(truths, key=lambda name: truths[name].fid)
     shown = {"best": order[0], "second": order[1], "worst": order[-1]}
     images = {
-        f"{title}: {name}, true FID {truths[name].fid:.2f}": _sampler(out / "fid", name)(
+        f"{title}: {name},\ntrue FID {truths[name].fid:.2f}": _sampler(out / "fid", name)(
             24, torch.Generator().manual_seed(seed)
         )
         for title, name in shown.items()

@@ -80,8 +80,9 @@ dl{display:grid;grid-template-columns:max-content 1fr;gap:4px 18px;margin:10px 0
 dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}
 @media (max-width:960px){th,td{padding:6px 5px}table{font-size:13px}td:nth-child(7){white-space:normal;min-width:9em}}
 footer{margin-top:20px;color:var(--soft);font-size:13px}
-@media print{main{max-width:none;padding:0}section,.facts div{border-color:#ccc}section{overflow:visible}
-.facts,.chart,tr,.pair{break-inside:avoid}.chart{min-width:0}table{font-size:9px}th,td{padding:3px 4px}
+@media print{:root{--bg:#fff}main{max-width:none;padding:1px}section,.facts div{border-color:#ccc}
+section{overflow:visible}section:has(.chart,.pair),.facts,tr{break-inside:avoid}h2,h2+p{break-after:avoid}
+.chart{min-width:0;max-height:205mm}table,th{font-size:9px}th,td{padding:3px 4px}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 """
 )
@@ -241,7 +242,7 @@ def _pictures(result: SelectionResult) -> str:
 
 
 def _how_to_read(chart: Chart) -> str:
-    return f"{_sentence(chart.marks_note)} Right: when each arm was sampled, and its part of all samples."
+    return f"{_sentence(chart.marks_note)} Right: when each arm was sampled, and its share of all samples."
 
 
 def _sentence(text: str) -> str:

@@ -80,7 +80,7 @@ def draw(figure: Figure | SubFigure, chart: Chart) -> Panels:
     _draw_marks(panels.marks, chart, shown)
     _draw_budget(panels.budget, chart, shown)
     _draw_scores(panels.scores, chart)
-    title = textwrap.fill(_plain(chart.title), 80)
+    title = textwrap.fill(_plain(chart.title), 80, break_on_hyphens=False)
     parts[0].suptitle(title, x=0.01, ha="left", fontsize=12, color=_INK, fontweight="bold")
     for axes in panels:
         axes.spines[["top", "right"]].set_visible(False)
@@ -161,7 +161,7 @@ def _draw_budget(axes: Axes, chart: Chart, shown: Sequence[Series]) -> None:
     axes.tick_params(axis="y", length=0, labelleft=False)
     axes.set_xlabel("samples drawn", color=_INK)
     left_out = f"the first {len(shown)} of {len(chart.series)} arms; " if len(shown) < len(chart.series) else ""
-    _head(axes, "Where the budget went", f"{left_out}strong where an arm got many samples", 60)
+    _head(axes, "Where the budget went", f"{left_out}darker where an arm got more of the samples", 60)
 
 
 def _head(axes: Axes, title: str, note: str, letters: int) -> None:
