@@ -158,12 +158,14 @@ def test_the_curve_of_averaged_weights_with_variants_is_named_after_them(tmp_pat
 def test_the_samples_are_still_there_after_an_interruption(tmp_path):
     metric = fid()
     metric = type(metric)(feature=Flat(), reference=metric.reference, bound="authors")
-    whole, first, second = (bandit(tmp_path / name, metric) for name in ("whole", "arms", "arms"))
+    variants = {"": {}, "wide": {"scale": 2.0}}
+    whole, first, second = (bandit(tmp_path / name, metric, variants=variants) for name in ("whole", "arms", "arms"))
     training = {"module": CalmPainter, "data": calm_loaders()}
     fit(tmp_path, whole, max_epochs=3, **training)
     kept = ModelCheckpoint(tmp_path / "last", save_last=True)
     fit(tmp_path, first, kept, max_epochs=2, **training)
     fit(tmp_path, second, kept, max_epochs=3, ckpt_path=tmp_path / "last" / "last.ckpt", **training)
     assert len(whole.result.pictures) == 2
+    assert any(name.endswith("/wide") for name in whole.result.num_samples)
     assert second.result == whole.result
     assert SelectionResult.from_json(tmp_path / "arms" / "selection.json").pictures == whole.result.pictures
