@@ -211,7 +211,7 @@ def test_the_metric_is_called_as_people_call_it():
 )
 def test_what_uniform_evaluation_takes_is_said_only_where_it_is_true(change):
     result = make_result()
-    assert "drawing every arm as often as the closest rival takes 1234" in result.summary()
+    assert "drawing every arm as often as the closest rival would have taken 1234" in result.summary()
     for name, value in change.items():
         setattr(result, name, value)
     assert "closest rival" not in result.summary() + result.to_html()

@@ -228,7 +228,7 @@ class SelectionResult:
         if self.cost:
             text += f" at a cost of {spoken(self.total_cost, self.unit)}"
         if self.saving:
-            text += f"; drawing every arm as often as the closest rival takes {self.uniform_cost}"
+            text += f"; drawing every arm as often as the closest rival would have taken {self.uniform_cost}"
         return " ".join([text + ".", *self.notes])
 
     @property
