@@ -20,10 +20,18 @@ from tm_bandit.metrics.traits import Traits
 
 
 class Interval(NamedTuple):
-    """A two-sided confidence interval; a side about which nothing can be said is ``-inf`` / ``+inf``."""
+    """A two-sided confidence interval; a side about which nothing can be said is ``-inf`` or ``+inf``.
+
+    Example:
+        >>> Interval(torch.tensor(5.0537), torch.tensor(float("inf")))
+        [5.054, inf]
+    """
 
     lower: Tensor
     upper: Tensor
+
+    def __repr__(self) -> str:
+        return f"[{float(self.lower):.4g}, {float(self.upper):.4g}]"
 
 
 class Debiased(NamedTuple):
