@@ -353,18 +353,18 @@ READING = """\
 **How to read it.**
 
 - *race*, *ties* and *likely* were run once, on seeds that nobody had looked at.
-- *certified*, *coverage* and *gaps* are not untouched. Their first rows showed that an earlier certificate was wrong. It
-  was replaced by the present one, which was chosen on other seeds, and they were run again on the same seeds.
-- *ties*: "not reached" means that uniform evaluation was not right in nine of ten runs with 5,697 samples per arm. Among
-  the CIFAR-10 checkpoints two of five are within 2 % of the best, and the first twenty samples of each tell those two
+- *certified*, *coverage* and *gaps* are not untouched. Their first rows showed that an earlier certificate was wrong.
+  It was replaced by the present one, which was chosen on other seeds, and they were run again on the same seeds.
+- *ties*: "not reached" means that uniform evaluation was not right in nine of ten runs with 5,697 samples per arm.
+  Among the CIFAR-10 checkpoints two of five are within 2 % of the best, and the first twenty samples of each tell those two
   from the others, so there is nothing to save.
 - *likely* is wrong only in blind spot 2, which was made to mislead it.
 - *certified* lacks ten of nineteen rows, because time ran out.
 - *coverage* has 20 runs per row instead of 60, because time ran out. Paths are followed from 20 to 1,734 samples. Both
   directions of the certificate count, each with delta = 0.05, and the interval has the same delta. Of 960 paths, the
   interval missed the truth in 49 and named the wrong arm in 4; a certificate was wrong in one.
-- *gaps*: certifying a difference of 28 % takes up to 4,000 samples per arm. With a part of the plug-in's bias taken off,
-  2,000 were enough, but 59 of 200 races with a far mode of 1 % were then wrong, so that was given up.
+- *gaps*: certifying a difference of 28 % takes up to 4,000 samples per arm. With a part of the plug-in's bias taken
+  off, 2,000 were enough, but 59 of 200 races with a far mode of 1 % were then wrong, so that was given up.
 - *cost* leaves out the arms' own numbers, which are computed before a look. It was 1.3 until the leader's rows were
   turned once instead of once for every rival."""
 
