@@ -354,15 +354,15 @@ READING = """\
 "coverage" and "gaps" were begun with another certificate, which the first rows showed to be wrong; it was exchanged
 for the present one, chosen on other seeds, and they were run again on the same seeds, so these are not untouched.
 "coverage" has 20 runs a row instead of 60 for lack of time. "cost" leaves out the arms' own numbers, which are there
-before a look; it was 1.3 until the leader's rows were turned once instead of once for every rival. "ties": *not reached* means that uniform
-evaluation was not right in nine of ten runs with 5,697 samples per arm. On the CIFAR-10 checkpoints two of five
-arms are within 2 % of the best, and the first twenty samples of each tell those from the others: nothing is to be
-saved there. "likely" is wrong in blind spot 2 alone, which was made for it. "coverage": paths are followed from 20
-to 1,734 samples; both directions of the certificate count, each with delta = 0.05, which is the interval's too.
-All in all the interval missed the truth in 49 of 960 paths and named the wrong arm in 4; a certificate was wrong in
-1. "certified" lacks ten of nineteen rows, because time ran out. "gaps": a certificate of 28 % takes up to 4,000 samples per
-arm. Taking off a part of the plug-in's bias certified it with 2,000, and was wrong in 59 of 200 races with a far mode
-of 1 %, so it was given up."""
+before a look; it was 1.3 until the leader's rows were turned once instead of once for every rival. "ties": *not
+reached* means that uniform evaluation was not right in nine of ten runs with 5,697 samples per arm. On the CIFAR-10
+checkpoints two of five arms are within 2 % of the best, and the first twenty samples of each tell those from the
+others: nothing is to be saved there. "likely" is wrong in blind spot 2 alone, which was made for it. "coverage":
+paths are followed from 20 to 1,734 samples; both directions of the certificate count, each with delta = 0.05, which
+is the interval's too. All in all the interval missed the truth in 49 of 960 paths and named the wrong arm in 4; a
+certificate was wrong in 1. "certified" lacks ten of nineteen rows, because time ran out. "gaps": a certificate of 28
+% takes up to 4,000 samples per arm. Taking off a part of the plug-in's bias certified it with 2,000, and was wrong in
+59 of 200 races with a far mode of 1 %, so it was given up."""
 
 PARTS: dict[str, Callable[[], Any]] = {
     "race": race,
