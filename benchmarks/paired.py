@@ -356,8 +356,8 @@ READING = """\
 - *certified*, *coverage* and *gaps* are not untouched. Their first rows showed that an earlier certificate was wrong.
   It was replaced by the present one, which was chosen on other seeds, and they were run again on the same seeds.
 - *ties*: "not reached" means that uniform evaluation was not right in nine of ten runs with 5,697 samples per arm.
-  Among the CIFAR-10 checkpoints two of five are within 2 % of the best, and the first twenty samples of each tell those two
-  from the others, so there is nothing to save.
+  Among the CIFAR-10 checkpoints two of five are within 2 % of the best, and the first twenty samples of each tell those
+  two from the others, so there is nothing to save.
 - *likely* is wrong only in blind spot 2, which was made to mislead it.
 - *certified* lacks ten of nineteen rows, because time ran out.
 - *coverage* has 20 runs per row instead of 60, because time ran out. Paths are followed from 20 to 1,734 samples. Both
