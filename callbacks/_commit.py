@@ -47,7 +47,7 @@ class Commit:
     def write(
         self, summary: Summary, before: Summary | None, books: Books, selector: ModelSelector | None
     ) -> tuple[Summary, dict[str, Any]]:
-        """Put what is known on disk; return it with the path of the best arm, and what a checkpoint shall say.
+        """Put what is known on disk; return it with the path of the best arm, and what a checkpoint is to say.
 
         Args:
             summary: what is known.

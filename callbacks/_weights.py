@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Weights = dict[str, Tensor]
 
-#: Tensors of the module, each with the value that it shall hold.
+#: Tensors of the module, each with the value that it is to hold.
 Fitted = list[tuple[Tensor, Tensor]]
 
 

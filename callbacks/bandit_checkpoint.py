@@ -44,22 +44,23 @@ _KEY = re.compile(r"[A-Za-z0-9_. -]+(/[A-Za-z0-9_. -]+)*")
 class BanditCheckpoint(Checkpoint):
     """Finds the checkpoint that generates best, with few samples.
 
-    Every validation admits the current weights as a new arm (with :class:`~lightning.pytorch.callbacks.WeightAveraging`
-    the averaged ones too, times the sampler's ``variants``) and spends up to ``budget`` samples on the newcomers and on
-    the arms that may still be the best. It ends as soon as it is decided which arm is. Statistics live on from one
-    validation to the next, and an arm that was beaten stays beaten. The arms of at most ``max_arms`` checkpoints
-    remain: those that are certified to be worse go first, then those that likely are, then those that look worst; their
-    files go once no checkpoint needs them.
+    At every validation the current weights join as a new arm (with
+    :class:`~lightning.pytorch.callbacks.WeightAveraging` the averaged ones too, and each once per entry of
+    ``variants``), and up to ``budget`` samples are spent on the newcomers and on the arms that may still be the best.
+    Sampling ends as soon as the best arm is decided. Statistics are kept from one validation to the next, and an arm
+    that was beaten stays beaten. At most ``max_arms`` checkpoints stay in the race, each with all of its arms: those
+    certified to be worse are dropped first, then those that are likely worse, then those that look worst. Their files
+    are deleted once no checkpoint needs them.
 
     With a fixed seed, training gives bit-identical weights with and without this callback. It is a ``Checkpoint``:
-    Lightning then adds no ``ModelCheckpoint`` of its own, so list one after it if training shall be resumable.
+    Lightning then adds no ``ModelCheckpoint`` of its own, so list one after it if the training must be resumable.
 
     Logged at every validation: ``{key}/current``, ``{key}/current_is_best``, ``{key}/best``, ``{key}/best_step`` and
     the debiased scores of the newest weights, one curve for each kind of arm: ``{key}/raw``, ``{key}/avg`` and, with
     variants, ``{key}/raw/<variant>`` and so on. The table that loggers get has all arms and their intervals. Let a
-    ``ModelCheckpoint`` or an ``EarlyStopping`` monitor ``{key}/current``. If the newest samples are no numbers, it is
-    infinite, on which ``EarlyStopping(check_finite=True)`` stops. If there is no score, because sampling failed or the
-    validation is passed over, it is the worst finite number.
+    ``ModelCheckpoint`` or an ``EarlyStopping`` monitor ``{key}/current``. If the newest samples are not finite, it
+    is infinite, which makes ``EarlyStopping(check_finite=True)`` stop. If there is no score, because sampling failed or
+    the validation was skipped, it is the worst finite number.
 
     Args:
         metric: an ``OptimisticFID``, ``OptimisticIS``, ``OptimisticKID`` or ``OptimisticMean``; not an attribute of the
@@ -76,7 +77,7 @@ class BanditCheckpoint(Checkpoint):
         averaged: whether the averaged weights of ``WeightAveraging`` are arms too.
         max_arms: how many checkpoints stay for the next validation, each with all of its arms: three variants of raw
             and averaged weights are six arms of one checkpoint.
-        min_step: validations before this ``global_step`` are passed over.
+        min_step: validations before this ``global_step`` are skipped.
         every_n_epochs: only validations of every n-th epoch count.
         stop: as in :class:`~tm_bandit.ModelSelector`: by default a validation ends when the best arm is likely found,
             if the metric can tell. ``"budget"`` spends the whole budget every time.
@@ -90,7 +91,7 @@ class BanditCheckpoint(Checkpoint):
         goal: as in :class:`~tm_bandit.ModelSelector`: ``"identify"`` finds the best arm, ``"regret"`` draws mostly from
             arms that are good.
         burn_in: samples that every new arm gets before the policy is asked about it. ``"auto"`` means 50 (so that an
-            unlucky first batch does not shut a good arm out), but at least two batches, and no more than leaves half of
+            unlucky first batch does not shut a good arm out), but at least two batches, and few enough to leave half of
             the budget to the contenders.
         pairing: as in :class:`~tm_bandit.ModelSelector`. Newcomers of later validations begin with the noise that the
             first arms began with.

@@ -27,7 +27,7 @@ from tm_bandit.reference_rows import ReferenceRows, RowCollector
 #: How far, relative to the largest entry or eigenvalue, a covariance may be off from symmetric and semi-definite.
 #: Files in float32 are off by about 1e-7 times the dimension's square root.
 _TOLERANCE = 1e-5
-#: Rows that are kept if they shall be, unless a number is given: the size of the usual test sets, 82 MB at d = 2048.
+#: Rows that are kept on request, unless a number is given: the size of the usual test sets, 82 MB at d = 2048.
 _MOST_ROWS = 10_000
 #: Images per feature from which a reference is not warned of: its bias is then about a fortieth of the variance.
 _ENOUGH = 10
@@ -98,7 +98,7 @@ class ReferenceStatistics:
 
         Args:
             features: rows of shape ``(n, d)``, or an iterable of such batches.
-            extractor: name of the network that made them, if it shall be recorded and checked.
+            extractor: name of the network that made them, if it is to be recorded and checked.
             keep_rows: whether to keep the rows themselves, for :class:`~tm_bandit.OptimisticKID`: ``True`` for at most
                 10,000, or another number; of more, a random subset is kept, and ``num_samples`` still counts all.
             seed: seed of that subset.
@@ -140,7 +140,7 @@ class ReferenceStatistics:
         Args:
             moments: count, mean and scatter of the real rows.
             extractor: name of the network that made the rows.
-            rows: the rows themselves or some of them, if they shall be kept.
+            rows: the rows themselves or some of them, if they are to be kept.
         """
         return cls(moments.mean, covariance(moments), moments.count, extractor, rows)
 

@@ -41,7 +41,7 @@ class Sample(NamedTuple):
 
 
 def make_cache(arguments: argparse.Namespace, extractor: Extractor, rows: str = "features") -> FeatureCache | None:
-    """Return the cache of a network's rows; ``None`` if there shall be none, or if nobody knows what the network does.
+    """Return the cache of a network's rows; ``None`` if none is wanted, or the network has no name.
 
     Networks by name are known by their weights. What a function or module of the user's computes can change without a
     trace in its weights, so its rows are not kept; nor are those of a network whose code is in a folder.

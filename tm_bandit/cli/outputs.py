@@ -18,7 +18,7 @@ PLOT_SUFFIXES = (".png", ".svg", ".pdf", ".jpg", ".webp")
 
 
 class Outputs(NamedTuple):
-    """What a command shall leave behind.
+    """What a command leaves behind.
 
     Args:
         plot: where the picture goes.

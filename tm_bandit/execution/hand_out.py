@@ -55,7 +55,7 @@ def pulls_by_workers(run: Run, kit: Kit, workers: Workers, timeout: float | None
 
     Args:
         run: the selector.
-        kit: what the workers shall hold.
+        kit: what the workers hold.
         workers: who draws.
         timeout: seconds that a worker may take for a pull.
 

@@ -186,7 +186,7 @@ def unpack(packed: bytes, device: str | None = None) -> str:
 
     Args:
         packed: what :meth:`Kit.pack` returned.
-        device: where its feature network shall be; ``None`` leaves it where it was.
+        device: where its feature network goes; ``None`` leaves it where it was.
     """
     kit: Kit = pickle.loads(packed)
     if device is not None:

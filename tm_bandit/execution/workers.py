@@ -37,7 +37,7 @@ class Workers(ABC):
         """Get ready for a run.
 
         Args:
-            kit: what the workers shall hold.
+            kit: what the workers hold.
 
         Raises:
             InputError: if they cannot be had.

@@ -194,7 +194,7 @@ class Extractor:
         From then on it stays there, whatever device the metrics are moved to: inputs travel to the network.
 
         Args:
-            device: where the network shall run.
+            device: where the network runs.
             dtype: its dtype; statistics are accumulated in float64 in any case.
         """
         if self.network is not None:

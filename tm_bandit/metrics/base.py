@@ -90,7 +90,7 @@ class OptimisticMetric(LoggedMetric, ABC):
 
     Args:
         delta: failure probability of the bound.
-        horizon: number of looks that the bound shall hold for at once; it divides ``delta``.
+        horizon: number of looks at which the bound must hold together; it divides ``delta``.
         kwargs: see torchmetrics' ``Metric``.
     """
 

@@ -44,8 +44,8 @@ class OptimisticFID(ReferencedMetric):
 
     where :math:`\mu, \Sigma` are mean and covariance of the features of generated samples and :math:`\mu_r, \Sigma_r`
     those of real ones. :meth:`estimate` is the plain plug-in value, the same as torchmetrics' FID. :meth:`compute` is
-    *optimistic*: hardly above the distance to the reference as it was given, from ten samples on, for choosing between
-    generators. :meth:`bounds` is the interval that is promised. A value of zero or below is vacuous.
+    *optimistic*: from ten samples on it is rarely above the distance to the reference as it was given. Policies choose
+    by it. :meth:`bounds` is the interval with the guarantee. A value of zero or below is vacuous.
 
     As input to ``forward`` and ``update`` the metric accepts samples (images for the named extractors) and
     ``real=False``; as output of ``forward`` and ``compute`` it returns a scalar tensor.
@@ -55,17 +55,19 @@ class OptimisticFID(ReferencedMetric):
     are no more samples than dimensions, an arm holds its rows and Gram matrices of size ``n``, and nothing of size
     ``d x d`` is decomposed.
 
-    All states are lists that are concatenated over ranks, so a rank without samples is no special case and moments of
-    ranks are merged exactly. A reference that was given to the constructor is no state: every rank has it already.
+    All states are lists that are concatenated over ranks, so a rank without samples is not a special case and moments
+    of ranks are merged exactly. A reference that was given to the constructor is not a state: every rank has it
+    already.
 
     Which bound:
 
     - ``"witness"``: our own; tight and dimension-free. For any quadratic *witness* the mean of a score over samples is
       below the distance in expectation (Kantorovich duality; :mod:`tm_bandit.functional.witness_fd` derives it), so all
       that is needed is the width of an ordinary mean. Witnesses are fitted on other samples than they score.
-    - ``"paper"``: the paper's Theorem 1, with the trace term that its proof loses; valid for Gaussian features, wide.
+    - ``"paper"``: the paper's Theorem 1, with the trace term that its printed proof drops; valid for Gaussian features,
+      wide.
     - ``"bounded"``: its Theorem 4, for features whose norm is at most ``norm_bound``; wider still.
-    - ``"authors"``: the authors' published code, every constant one; a heuristic.
+    - ``"authors"``: the authors' published code, with every constant set to one; a heuristic.
     - ``"naive"``: the Naive-UCB baseline, dimension-based terms in place of the samples' norms; a heuristic.
     - ``"none"``: no bound, ``compute`` is the plain estimate.
 
@@ -79,12 +81,12 @@ class OptimisticFID(ReferencedMetric):
     asymptotic. With ``fitting="predictable"`` the lower end's anytime validity is proved in that sense; with
     ``"crossfit"`` it is measured, because refits change old scores. ``width="lil"`` adds a third in width.
 
-    A far mode that no sample has shown is in no width. So nothing is promised below 200 samples, where a mode of 2 % of
-    the mass has shown with probability 98 %: the ends are 0 and infinity, and arms are not certified to be worse. For a
-    far mode of 1 % the lower end still fails in one run of eight (``benchmarks/results/cures.md``).
+    No width allows for a far mode that no sample has hit. So nothing is promised below 200 samples, by which a mode of
+    2 % of the mass has been hit with probability 98 %: the ends are 0 and infinity, and no arm is certified to be
+    worse. For a far mode of 1 % the lower end still fails in one run of eight (``benchmarks/results/cures.md``).
 
-    If the reference says how many images it is made of, :meth:`bounds` allows for their noise, without which a perfect
-    generator is found guilty of it (:mod:`tm_bandit.functional.reference_noise`); files of other tools do not say, and
+    If the reference says how many images it is made of, :meth:`bounds` allows for their noise, or a perfect
+    generator would be blamed for it (:mod:`tm_bandit.functional.reference_noise`); files of other tools do not say, and
     are taken as exact. :meth:`compute` and what arms are compared by are about the reference as it is: it is the same
     for all of them.
 
@@ -108,7 +110,7 @@ class OptimisticFID(ReferencedMetric):
             real samples are fed with ``update(images, real=True)``.
         bound: see above.
         delta: failure probability of the bound.
-        horizon: number of looks that the bound shall hold for at once; it divides ``delta`` (the paper's
+        horizon: number of looks at which the bound must hold together; it divides ``delta`` (the paper's
             :math:`\delta / T`).
         kappa: the paper's sub-Gaussian constant.
         threshold: the paper's threshold ``M`` for small entries of the covariance (Cai and Liu). Anything above 0 needs
@@ -123,7 +125,7 @@ class OptimisticFID(ReferencedMetric):
         normalize: whether images are floats in [0, 1] rather than uint8.
         reset_real_features: whether :meth:`reset` also forgets real samples.
         feature_extractor_weights_path: file with the weights of a named network.
-        antialias: whether Inception's resize smooths before it samples.
+        antialias: whether Inception's resize is antialiased.
         kwargs: see torchmetrics' ``Metric``.
 
     Raises:

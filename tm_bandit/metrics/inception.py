@@ -94,10 +94,10 @@ class OptimisticIS(FeatureMetric):
         normalize: whether images are floats in [0, 1] rather than uint8.
         log_scale: report :math:`\log \mathrm{IS}` everywhere instead of :math:`\mathrm{IS}`.
         logits: whether the network returns logits; else it returns probabilities.
-        num_classes: number of classes, if it shall be checked from the first batch on.
+        num_classes: number of classes, checked from the first batch on if it is given.
         feature_extractor_weights_path: file with the Inception network's weights.
         reset_real_features: whether :meth:`reset` also forgets real samples.
-        antialias: whether the Inception network's resize smooths before it samples.
+        antialias: whether the Inception network's resize is antialiased.
         width: confidence sequence of ``"witness"``: ``"mixture"``, or ``"lil"``, which is wider and safer.
         fitting: how ``"witness"`` keeps its witnesses independent of the samples they score: ``"crossfit"``, or
             ``"predictable"``, which is looser but whose anytime guarantee is proved.
@@ -204,7 +204,7 @@ class OptimisticIS(FeatureMetric):
         return checked.to(self.device)
 
     def update_probs(self, probs: Tensor, real: bool = False) -> None:
-        """Add samples of which the class probabilities are known already.
+        """Add samples whose class probabilities are known already.
 
         Args:
             probs: class probabilities, shape ``(N, d)``.

@@ -59,7 +59,7 @@ class OptimisticKID(ReferencedMetric):
         kernel: ``"polynomial"``, ``"rbf"``, or a kernel of :mod:`tm_bandit.functional`.
         bound: ``"hajek"`` (see above), or ``"none"``: ``compute`` is the plain estimate.
         delta: failure probability of the bound.
-        horizon: number of looks that the bound shall hold for at once; it divides ``delta``.
+        horizon: number of looks at which the bound must hold together; it divides ``delta``.
         degree: degree of the polynomial kernel.
         gamma: its factor; ``None`` means one over the dimension.
         coef: its constant.

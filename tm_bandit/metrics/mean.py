@@ -60,7 +60,7 @@ class OptimisticMean(OptimisticMetric):
         higher_is_better: the direction of the score.
         bounded: the smallest and the largest value that the score can have, or ``None`` if there are no limits.
         delta: failure probability of the bound.
-        horizon: number of looks that the bound shall hold for at once; it divides ``delta``.
+        horizon: number of looks at which the bound must hold together; it divides ``delta``.
         width: confidence sequence of scores without limits: ``"mixture"``, or ``"lil"``, wider and safer.
         conditional: whether the score takes conditions; ``None`` looks at its signature.
         kwargs: see torchmetrics' ``Metric``.

@@ -112,7 +112,7 @@ def render_html(result: SelectionResult, refresh: int | None = None) -> str:
 
     Args:
         result: the outcome of a selection.
-        refresh: seconds after which a browser shall read the page again.
+        refresh: seconds after which a browser reloads the page.
     """
     chart = make_chart(result)
     headline = "No arm was evaluated" if result.best is None else f"{result.best}"

@@ -82,7 +82,7 @@ class SelectionResult:
         higher_is_better: direction of the metric.
         arms: the rows of :meth:`table`, with ``twin`` if an arm is the same model as an earlier one, ``pictures``, see
             :attr:`pictures`, and ``cost`` if the budget was not in samples.
-        tied: the arms that cannot be told from ``best`` (``status="tie"``).
+        tied: the arms that cannot be told apart from ``best`` (``status="tie"``).
         retired: ``{arm: reason}`` of the arms that failed or were taken out.
         history: columns of equal length, one entry per pull (see :data:`HISTORY_COLUMNS`); the score columns are those
             of the pulled arm. A later pull may overturn an earlier ``best`` or ``status``, and this is where it shows.
@@ -305,7 +305,7 @@ class SelectionResult:
 
         Args:
             path: file to write, if any.
-            refresh: seconds after which a browser shall read the page again.
+            refresh: seconds after which a browser reloads the page.
         """
         from tm_bandit.report.html import render_html
 

@@ -27,8 +27,8 @@ class PipelineSampler:
     draw alone, up to rounding, not on the batches that it is made in, and two samplers that are given the same
     generator and conditions draw *paired* images: same noise, same prompt.
 
-    The pipeline runs where and in the precision that it was put to, inside whatever ``autocast`` surrounds the call;
-    its scheduler and progress bar are as before afterwards.
+    The pipeline runs on its own device and in its own precision, inside whatever ``autocast`` surrounds the call; its
+    scheduler and progress bar are put back afterwards.
 
     Args:
         pipe: the pipeline.
@@ -38,14 +38,14 @@ class PipelineSampler:
         output: ``"uint8"`` for images of 0 to 255, as metrics take them by default, or ``"float"`` for those in
             [0, 1], for ``normalize=True``.
         call_kwargs: arguments of every call (``guidance_scale=``, ``num_inference_steps=``, ``prompt=``, ...). A
-            ``scheduler`` takes the place of the pipeline's own: a class, made from the own one's configuration, or an
-            object.
+            ``scheduler`` takes the place of the pipeline's own: a class, configured like the pipeline's
+            scheduler, or an object.
 
     Attributes:
         blanked: how many images the pipeline's safety checker has replaced by black ones so far.
 
     Raises:
-        InputError: if ``pipe`` cannot be called, or an argument is none of its.
+        InputError: if ``pipe`` cannot be called, or does not take an argument.
 
     Example:
         >>> def pipe(prompt, generator, gain=1.0):  # any callable of this kind

@@ -42,8 +42,8 @@ def selector_from_checkpoints(
 ) -> ModelSelector:
     """Make a selector whose arms are checkpoint files (times sampler variants).
 
-    One module is in memory; the weights of an arm are copied into it when the arm is pulled. Nothing in the files is
-    run. A file that is missing, or that does not fit, is an arm that is retired with a warning.
+    Only one module is in memory; the weights of an arm are copied into it when the arm is pulled. No code in the files
+    is run. A file that is missing, or that does not fit, is retired with a warning.
 
     Args:
         paths: files, or a folder, whose ``*.ckpt`` files are taken in the order of the numbers in their names.
@@ -257,7 +257,7 @@ def put_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Copy weights into a module in place, without ``load_state_dict``.
 
     Args:
-        module: the module that shall hold them.
+        module: the module that is to hold them.
         weights: tensors by their names in the module's ``state_dict``.
 
     Raises:
@@ -274,14 +274,14 @@ def put_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
 
 
 def match_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
-    """Return the tensors of a module, each with the value that it shall hold.
+    """Return the tensors of a module, each with the value that it is to hold.
 
     Loading a ``state_dict`` would hand the arm's own tensors to torchmetrics states, whose next update then changes the
     arm. Names that are neither parameters nor buffers are skipped for the same reason. The prefix that
     ``torch.compile`` puts into names is ignored, so files of compiled and plain modules fit each other.
 
     Args:
-        module: the module that shall hold them.
+        module: the module that is to hold them.
         weights: tensors by their names in the module's ``state_dict``.
 
     Raises:

@@ -69,9 +69,9 @@ class ModelSelector(Standing):
             ``"2h"``; or with ``cost`` a number in its unit. A pull that would exceed it is not made.
         cost: what a sample costs: ``{arm: number}``, in seconds if the budget is a time; or ``"measured"``, what
             :meth:`tell` is told of each pull. A time without it is measured. The race then spends where a unit of cost
-            buys the most. What is measured is not the same twice, so a seed does not give the same run again.
-        burn_in: samples that every arm gets before the policy is asked; ``"auto"`` takes what the bound needs to say
-            anything, at least two batches. An arm may be recommended after its first batch, but none wins before
+            buys the most. Measured costs vary, so a seed does not give the same run again.
+        burn_in: samples that every arm gets before the policy is asked; ``"auto"`` takes what the bound needs to be
+            informative, at least two batches. An arm may be recommended after its first batch, but none wins before
             every arm has been seen.
         seed: seed of the samples and of the policy.
         stop: ``"budget"``; ``"certified"`` ends when every rival is proved to be worse than the leader; ``"likely"``
@@ -89,7 +89,7 @@ class ModelSelector(Standing):
         device: where the arms' statistics live; ``None`` means with the metric. ``"cpu"`` frees the accelerator.
         refresh: growth of an arm's sample count after which the numbers that the policy does not need (for the
             default policy these are the expensive ones) are recomputed.
-        on_error: ``"retire"`` takes an arm out whose sampler fails, with a warning and its traceback in the log
+        on_error: ``"retire"`` retires an arm whose sampler fails, with a warning, and logs the traceback to
             ``tm_bandit``; ``"raise"`` ends the run with the error, for debugging.
 
     Raises:
@@ -216,9 +216,9 @@ class ModelSelector(Standing):
     def ask(self, pulls: int = 1) -> list[Pull]:
         """Return the pulls to make next, and put them under way.
 
-        Any number of pulls may be under way. There are fewer than were asked for when the budget, or every arm, is
-        spent, when the stop rule is met, or while an arm's last samples of its burn-in are under way: nobody is asked
-        about an arm before. So a loop is over when there are none and none is under way.
+        Any number of pulls may be under way. Fewer are returned if the budget or every arm is spent, if the stop rule
+        is met, or while the last samples of an arm's burn-in are under way: the policy has to see them first. A loop is
+        over when none is returned and none is under way.
 
         Args:
             pulls: how many.
@@ -250,7 +250,7 @@ class ModelSelector(Standing):
         Args:
             pull: a pull that is under way.
             rows: what ``metric.extract`` made of its samples, one row per sample; or an exception.
-            cost: what it cost, in the unit of the budget where that is measured; what is given by arm goes first.
+            cost: what it cost, in the unit of the budget, where costs are measured; costs given by arm come first.
 
         Raises:
             InputError: if the pull is not under way: it was never asked, or was told or given back before; or if its
@@ -279,7 +279,7 @@ class ModelSelector(Standing):
         self._arms.known(pull.arm).illustrate(pull, *samples)
 
     def give_back(self, pull: Pull) -> None:
-        """Take back a pull that will never be told; its draw is the arm's next.
+        """Take back a pull that will not be carried out; the arm's next pull makes its draw.
 
         Raises:
             InputError: if it is not under way.

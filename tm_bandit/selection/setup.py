@@ -67,7 +67,7 @@ def check_choices(**chosen: str) -> None:
 
 
 def resolve_stop(stop: str | None, metric: OptimisticMetric, goal: str) -> Stop:
-    """Return the stop rule; ``None`` ends a run that shall identify the best arm once it is likely found.
+    """Return the stop rule; ``None`` ends a run that is to identify the best arm once that is likely found.
 
     Args:
         stop: see :class:`~tm_bandit.ModelSelector`.

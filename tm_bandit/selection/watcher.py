@@ -48,12 +48,12 @@ _TEMPORARY = re.compile(r"\.(watch|selection|best)\.[0-9a-f]{8}\.tmp(\.\w+)?")
 
 
 class Watcher:
-    """Watches a folder, and keeps in a folder of its own what it knows.
+    """Watches a folder, and keeps what it has found in a folder of its own.
 
     A file is admitted when its size and time have not changed for ``settle`` seconds and it can be read. Files are
-    admitted one by one in the order of their times, and each is raced at once: what is selected depends on that order
-    alone. A file that is written anew is a new arm. The state is on disk after every race, so a watcher that is killed
-    goes on where it was; what it has not finished it does again, with the same seeds.
+    admitted one by one in the order of their times, and each is raced at once, so the selection depends on that order
+    alone. A file that is rewritten is a new arm. The state is on disk after every race, so a watcher that was killed
+    continues where it stopped; an unfinished race is run again, with the same seeds.
 
     Args:
         folder: where checkpoints appear, sub-folders included.
@@ -63,11 +63,11 @@ class Watcher:
         budget: samples of each race.
         batch_size: samples per pull.
         out: the watcher's own folder; ``folder/tm_bandit`` by default.
-        settle: seconds without change after which a file is taken for whole.
+        settle: seconds without change after which a file counts as complete.
         max_arms: arms that are kept in the race.
         checkpoint_key: where a file has its weights.
         module_kwargs: arguments of ``module_class`` that are not stored in the files.
-        say: is told of files that are no checkpoints, and of new bests.
+        say: called with messages about files that are not checkpoints, and about each new best.
         kwargs: further arguments of :class:`~tm_bandit.ModelSelector`.
 
     Raises:
