@@ -79,7 +79,7 @@ def main(fast: bool) -> SelectionResult:
         stop="likely",
     )
     result = selector.run(progress=False)
-    print(result.to_markdown())
+    print(result)
     print(f"\n{result.best} ({result.status}), {result.total_samples} sounds made")
     return result
 

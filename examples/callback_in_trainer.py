@@ -43,7 +43,7 @@ def main(fast: bool) -> SelectionResult:
             enable_model_summary=False,
         )
         trainer.fit(DigitFlow(cycle=300), data)
-        print(bandit.result.to_markdown())
+        print(bandit.result)
         print(f"\nbest: {bandit.best_arm} ({bandit.result.status}), FID about {bandit.best_model_score:.2f}")
         best = DigitFlow.load_from_checkpoint(bandit.best_model_path)
         print(f"loaded {sum(p.numel() for p in best.parameters()):,} weights from its own file")

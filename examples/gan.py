@@ -90,7 +90,7 @@ def main(fast: bool) -> SelectionResult:
             enable_model_summary=False,
         )
         trainer.fit(DigitGAN(), data)
-        print(bandit.result.to_markdown())
+        print(bandit.result)
         print(f"\nbest: {bandit.best_arm} ({bandit.result.status})")
     return bandit.result
 

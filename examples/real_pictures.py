@@ -86,7 +86,7 @@ def main(fast: bool) -> SelectionResult:
         seed=1,
     )
     result = selector.run(progress=not fast)
-    print(result.to_markdown())
+    print(result)
     print(f"best: {result.best} ({result.status})")
     return result
 

@@ -48,7 +48,7 @@ def main(fast: bool) -> SelectionResult:
             folder, DigitFlow, metric=fid, batch_size=20, budget=200 if fast else 1500, goal="identify"
         )
         result = selector.run(progress=False)
-        print(result.to_markdown())
+        print(result)
         print(f"\nbest: {result.best} ({result.status})")
     return result
 

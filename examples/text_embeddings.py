@@ -72,7 +72,7 @@ def main(fast: bool) -> SelectionResult:
         goal="identify",
     )
     result = selector.run(progress=False)
-    print(result.to_markdown())
+    print(result)
     print(f"\n{result.best} ({result.status}), {result.total_samples} texts written. It writes:")
     print(textwrap.fill(models[result.best].write(random.Random(0)), 100))
     return result

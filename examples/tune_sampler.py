@@ -57,7 +57,7 @@ def main(fast: bool) -> SelectionResult:
         metric=fid, arms=arms, batch_size=10, budget=300 if fast else 3000, goal="identify", stop="likely"
     )
     result = selector.run(progress=not fast)
-    print(result.to_markdown())
+    print(result)
     print(f"\nbest: {result.best} ({result.status}) after {result.total_samples} samples for {len(arms)} arms")
     return result
 

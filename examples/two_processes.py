@@ -54,7 +54,7 @@ def main(fast: bool, out: Path) -> None:
     trainer.fit(DigitFlow(cycle=200, width=64 if fast else 192), data)
     print(f"rank {trainer.global_rank}: best {bandit.best_arm}, score {bandit.best_model_score:.6f}")
     if trainer.is_global_zero:
-        print(bandit.result.to_markdown())
+        print(bandit.result)
 
 
 # sphinx_gallery_thumbnail_path = "images/report.png"

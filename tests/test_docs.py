@@ -7,7 +7,6 @@ import shlex
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tm_bandit.cli import main
@@ -38,9 +37,6 @@ def test_site_builds_without_warnings_and_the_reference_is_complete(tmp_path):
 
 def prepared(page, folder):
     """What a page says that the reader brings along."""
-    rng = np.random.default_rng(0)
-    for name, shift in (("real", 0), ("a", 0), ("b", 1)):
-        np.save(f"{name}.npy", shift + rng.normal(size=(500, 8)))
     if page.stem != "prompts_and_diffusers":
         return {}
     from tests.samplers import tiny

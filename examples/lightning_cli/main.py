@@ -29,5 +29,5 @@ if __name__ == "__main__":
     torch.set_num_threads(1)  # a small network: on a busy machine, threads would wait for each other
     cli = LightningCLI(DigitFlow, DigitsData, save_config_callback=None)
     bandit = cli.trainer.checkpoint_callbacks[0]
-    print(bandit.result.to_markdown())
+    print(bandit.result)
     print(f"\nbest: {bandit.best_arm}, in {bandit.best_model_path}")
