@@ -55,7 +55,7 @@ class Stream:
         self.next_refresh = 1
 
     def at(self, pull: int, bound: str) -> dict[str, float]:
-        """Return all numbers of a bound after a pull; the dear ones may be as old as the last refresh."""
+        """Return all numbers of a bound after a pull; the expensive ones may be as old as the last refresh."""
         while len(self.records) <= pull:
             self._pull()
         return self.records[pull][bound]
@@ -142,7 +142,7 @@ def replayed(scenario: Scenario, seed: int, *, batch_size: int = 5, refresh: flo
         scenario: the real one.
         seed: seed of the trial; the selector must be given the same.
         batch_size: samples per pull.
-        refresh: growth of the sample count after which the dear numbers are refreshed.
+        refresh: growth of the sample count after which the expensive numbers are refreshed.
         always: compute what the baselines need at every pull (small dimensions), not only at a refresh.
     """
     streams: dict[tuple[str, ...], list[Stream]] = {}

@@ -63,7 +63,7 @@ def test_default_burn_in(tmp_path, settings, average, expected):
 
 
 def test_an_arm_that_gets_its_burn_in_alone_is_judged():
-    """Whatever the counts are at which the dear numbers are computed anew."""
+    """Whatever the counts are at which the expensive numbers are computed anew."""
     selector = ModelSelector(fid("witness"), batch_size=10, budget=0, burn_in=60, refresh=0.25)
     selector.add_arm("a")
     selector.extend_budget(60)

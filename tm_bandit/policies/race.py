@@ -22,8 +22,8 @@ class Race(Policy):
 
     If samples of some arms cost more than those of others, the arm on which the least was spent is next, of those that
     hold up a comparison: two arms are compared on the draws that they have in common, so a rival that is ahead of the
-    leader waits for it, and so does a leader that is ahead of all rivals. Cheap arms are told apart first, and a dear
-    leader draws in step with its rivals. With equal costs this is the same as above.
+    leader waits for it, and so does a leader that is ahead of all rivals. Cheap arms are told apart first, and an
+    expensive leader draws in step with its rivals. With equal costs this is the same as above.
 
     Example:
         >>> import random
