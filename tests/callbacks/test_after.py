@@ -93,7 +93,7 @@ def test_a_second_training_has_a_folder_of_its_own(tmp_path, settings):
     ids=lambda value: type(value).__name__ if value is None or not isinstance(value, str) else value,
 )
 def test_whole_checkpoints_are_needed(strategy, advice):
-    """The strategies themselves need GPUs; what is asked of them does not."""
+    """For the strategies at work see test_ddp.py."""
     trainer = SimpleNamespace(strategy=strategy)
     if advice is None:
         check_whole(trainer)
