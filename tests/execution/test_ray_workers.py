@@ -95,7 +95,7 @@ def test_actors_that_cannot_be_made(addresses):
     with ray.init(address=addresses["own"], log_to_driver=False, logging_level="ERROR"):
         with pytest.raises(InputError, match=r"with 2 x GPU \(2 workers of 1\), but it has 0"):
             selector_of().run(progress=False, workers=RayWorkers(2, resources={"CPU": 1, "GPU": 1}))
-        with pytest.raises(InputError, match=r"none is left \(.*could not be started: .*OSError: no such device here\)"):
+        with pytest.raises(InputError, match=r"none is left \(.*OSError: no such device here\)"):
             selector_of({"a": Unlucky(), "b": Normal(0.0)}).run(progress=False, workers=RayWorkers(1))
         assert ray.is_initialized(), "it was there before"
     with pytest.raises(InputError, match="Expected resources as"):

@@ -23,8 +23,9 @@ class RayWorkers(Workers):
 
     ``ray start --head`` starts a Ray on this machine; without ``address`` and without one that runs, one is started for
     the run and ended with it. Modules that samplers are made of must be where the actors are: call
-    ``ray.init("ray://host:10001", runtime_env={"working_dir": "."})`` before a run to send them there. An actor that is given a GPU has its feature network there; let samplers be a
-    :class:`~tm_bandit.execution.Factory` that builds on ``"cuda"``.
+    ``ray.init("ray://host:10001", runtime_env={"working_dir": "."})`` before a run to send them there. An actor that is
+    given a GPU has its feature network there; let samplers be a :class:`~tm_bandit.execution.Factory` that builds on
+    ``"cuda"``.
 
     Args:
         num_workers: how many actors.
