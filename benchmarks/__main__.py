@@ -8,7 +8,7 @@ import importlib.util
 import time
 from pathlib import Path
 
-PARTS = ("metrics", "kid", "witness", "cures", "selection", "cost", "callback", "workers")
+PARTS = ("metrics", "kid", "witness", "cures", "selection", "cost", "intervals", "callback", "workers")
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,12 @@ import torch
 from torch import Tensor
 
 from benchmarks._generators import frechet_scenarios
-from benchmarks.pools import Pool, cifar, digits, heavy_tails, rare_mode, selector, simulated
+from benchmarks.pools import WITHIN, Pool, cifar, digits, heavy_tails, rare_mode, selector, simulated
 from benchmarks.scenarios import scenario
 from tm_bandit import ModelSelector, OptimisticFID, ReferenceStatistics
 from tm_bandit.policies import ArmStats, compare
 
-FIRST_SEED = 130_000
+FIRST_SEED = 170_000
 RESULTS = Path(__file__).parent / "results"
 NUMBERS = RESULTS / "paired.json"
 #: Row counts at which uniform evaluation is looked at.
@@ -47,25 +47,36 @@ def keep(part: str, found: Any) -> None:
     print(part, found[-1] if isinstance(found, list) else found, flush=True)
 
 
-def race(runs: int = 50) -> dict[str, Any]:
+@cache
+def courses(name: str, runs: int, budget: int) -> list[dict[str, Any]]:
+    """Races over a pool, what each came to and its picks over time; kept in a file, to go on where it was cut short."""
+    file = Path(__file__).parent / "out" / f"courses-{FIRST_SEED}-{name}-{budget}.json"
+    found: list[dict[str, Any]] = json.loads(file.read_text()) if file.exists() else []
+    pool = POOLS[name]()
+    assert pool is not None
+    for run in range(len(found), runs):
+        result = selector(pool, FIRST_SEED + run, budget=budget).run(progress=False)
+        picks = [(n, best) for n, best in zip(result.history["samples"], result.history["best"], strict=True)]
+        found.append({"samples": result.total_samples, "status": result.status, "best": result.best, "picks": picks})
+        file.write_text(json.dumps(found))
+    return found[:runs]
+
+
+def race(runs: int = 100) -> dict[str, Any]:
     """The demo's 28 arms: when the race is decided, and what it recommends after 2,500 samples."""
-    found = []
-    for number in (1, 2):
-        pool = digits(number)
-        for run in range(runs):
-            result = selector(pool, FIRST_SEED + run, budget=6_000).run(progress=False)
-            until = sum(samples <= 2_500 for samples in result.history["samples"]) - 1
-            early = result.history["best"][until]
-            found.append((result.total_samples, result.status, pool.right(result.best), pool.right(early)))
-    spent = sorted(entry[0] for entry in found)
+    pool, found = digits(3), courses("digits", runs, 6_000)
+    spent = sorted(run["samples"] for run in found)
+    right = [pool.right(run["best"]) for run in found]
+    early = [pool.right([best for samples, best in run["picks"] if samples <= 2_500][-1]) for run in found]
+    sure = [run["status"] in ("likely", "won") for run in found]
     return {
         "runs": len(found),
         "median": statistics.median(spent),
         "most": spent[-1],
-        "status": dict(Counter(entry[1] for entry in found)),
-        "right": sum(entry[2] for entry in found),
-        "right at 2500": sum(entry[3] for entry in found),
-        "wrong though decided": sum(entry[1] in ("likely", "won") and not entry[2] for entry in found),
+        "status": dict(Counter(run["status"] for run in found)),
+        "right": sum(right),
+        "right at 2500": sum(early),
+        "wrong though decided": sum(decided and not good for decided, good in zip(sure, right, strict=True)),
     }
 
 
@@ -106,38 +117,43 @@ def uniform_need(pool: Pool, runs: int) -> int | None:
     return None if need is None else need * len(pool.names)
 
 
-def race_need(pool: Pool, runs: int, **options: Any) -> int | None:
+def race_need(pool: Pool, found: Sequence[dict[str, Any]]) -> int | None:
     """Samples after which the recommendation is right in nine of ten runs, and stays so."""
-    curves = []
-    for run in range(runs):
-        history = selector(pool, FIRST_SEED + run, **options).run(progress=False).history
-        curves.append((history["samples"], [pool.right(best) for best in history["best"]]))
+    curves = [([n for n, _ in run["picks"]], [pool.right(best) for _, best in run["picks"]]) for run in found]
     last = max(samples[-1] for samples, _ in curves)
     shares = []
     for count in range(5, last + 1, 5):
         right = [rights[max(int(np.searchsorted(samples, count, "right")) - 1, 0)] for samples, rights in curves]
-        shares.append((count, sum(right) / runs))
+        shares.append((count, sum(right) / len(found)))
     return settled(shares)
 
 
-def ties(runs: int = 50) -> list[dict[str, Any]]:
+#: Arms of the races, by a short name.
+POOLS: dict[str, Callable[[], Pool | None]] = {
+    "digits": partial(digits, 3),
+    "cifar": cifar,
+    "shared": partial(simulated, 0.95),
+    "own": partial(simulated, 0.0),
+}
+
+
+def ties(runs: int = 100) -> list[dict[str, Any]]:
     """Samples until the pick is within 2 % of the best in nine of ten runs."""
-    pools = {
-        "digits, 28 arms (seed 1)": digits(1),
-        "digits, 28 arms (seed 2)": digits(2),
-        "CIFAR-10 flow, 5 arms, of which two are within 2 %": cifar(),
-        "CIFAR-10 flow, 5 arms, the very best": None if (flow := cifar()) is None else flow._replace(within=1.0),
-        "simulated, 95 % of the noise shared": simulated(0.95),
-        "simulated, own noise": simulated(0.0),
-    }
     rows = list(known().get("ties", []))
-    for name, pool in pools.items():
+    for name, key, within, budget in (
+        ("digits, 28 arms", "digits", WITHIN, 6_000),
+        ("CIFAR-10 flow, 5 arms, of which two are within 2 %", "cifar", WITHIN, 3_000),
+        ("CIFAR-10 flow, 5 arms, the very best", "cifar", 1.0, 3_000),
+        ("simulated, 95 % of the noise shared", "shared", WITHIN, 6_000),
+        ("simulated, own noise", "own", WITHIN, 12_000),
+    ):
+        pool = POOLS[key]()
         if pool is None or any(row["scenario"] == name for row in rows):
             continue
-        few = runs if pool.rows.shape[2] < 500 else max(20, runs // 2)
-        plain, ours = uniform_need(pool, few), race_need(pool, few, budget=12_000)
+        pool = pool._replace(within=within)
+        plain, ours = uniform_need(pool, runs), race_need(pool, courses(key, runs, budget))
         ratio = _ratio(plain, ours, UNIFORM[-1] * len(pool.names))
-        rows.append({"scenario": name, "runs": few, "uniform": plain, "race": ours, "ratio": ratio})
+        rows.append({"scenario": name, "runs": runs, "uniform": plain, "race": ours, "ratio": ratio})
         keep("ties", rows)
     return rows
 
@@ -149,7 +165,7 @@ def _ratio(plain: int | None, ours: int | None, most: int) -> str | None:
     return f"more than {most / ours:.0f}" if plain is None else f"{plain / ours:.3g}"
 
 
-def likely(runs: int = 40) -> list[dict[str, Any]]:
+def likely(runs: int = 100) -> list[dict[str, Any]]:
     """The default stop rule in the scenarios of the selection benchmark, own noise, and how often it is wrong."""
     rows = []
     names = ("demo", "close", "diverse", "mirror", "graded", "is-dropping", "is-peaked", "is-peaked-close", "is-real")
@@ -202,13 +218,15 @@ def certified(runs: int = 200) -> list[dict[str, Any]]:
 
     shared = {"stop": "certified", "batch_size": 50, "budget": 6_000}
 
-    def pooled(name: str, pool: Pool) -> None:
+    def pooled(name: str, pool: Pool, pairing: str) -> None:
         losses = dict(zip(pool.names, pool.truth.tolist(), strict=True))
-        for pairing in ("common", "independent"):
-            count(name, pairing, lambda seed, noise=pairing: selector(pool, seed, pairing=noise, **shared), losses)
+        count(name, pairing, lambda seed: selector(pool, seed, pairing=pairing, **shared), losses)
 
-    for share in (0.01, 0.02, 0.05):
-        pooled(f"far mode of {share:.0%}", rare_mode(share))
+    pools = {f"far mode of {share:.0%}": rare_mode(share) for share in (0.01, 0.02, 0.05)}
+    pools |= {"t3 tails": heavy_tails(), "simulated near ties": simulated(0.95)}
+    for pairing in ("common", "independent"):
+        for name, pool in pools.items():
+            pooled(name, pool, pairing)
     for key in ("blind", "blind2", "demo", "close", "diverse", "mirror", "is-dropping", "is-peaked", "is-peaked-close"):
         arms = scenario(key)
         assert arms is not None
@@ -221,8 +239,6 @@ def certified(runs: int = 200) -> list[dict[str, Any]]:
             lambda seed, make=make: make(seed=seed),
             {arm.name: sign * arm.score for arm in arms.arms},
         )
-    pooled("t3 tails", heavy_tails())
-    pooled("simulated near ties", simulated(0.95))
     return rows
 
 
@@ -230,9 +246,9 @@ def certified(runs: int = 200) -> list[dict[str, Any]]:
 LOOKS = [int(20 * 1.25**k) for k in range(21)]
 
 
-def coverage(runs: int = 20, dim: int = 16) -> list[dict[str, Any]]:
+def coverage(runs: int = 100, dim: int = 16) -> list[dict[str, Any]]:
     """How often the interval of a difference, and its certificate, are ever on the wrong side of the truth."""
-    rows: list[dict[str, Any]] = []
+    rows = list(known().get("coverage", []))
     size = 200_000
     arms = {arms.name: (arms.sampler, arms.eigenvalues, 10**6) for arms in frechet_scenarios(dim, size)}
     ones = torch.ones(dim, dtype=torch.float64)
@@ -245,6 +261,8 @@ def coverage(runs: int = 20, dim: int = 16) -> list[dict[str, Any]]:
         probe = sampler(1, size, torch.Generator().manual_seed(1))[0]
         truth = float((probe.mean(0) + shift).square().sum() - probe.mean(0).square().sum())
         for shared in (0.0, 0.5, 0.9, 0.99):
+            if any((row["scenario"], row["shared"]) == (name, shared) for row in rows):
+                continue
             crossed = {"interval": 0, "wrong sign": 0, "certificate": 0}
             for run in range(runs):
                 generator = torch.Generator().manual_seed(FIRST_SEED + run)
@@ -299,7 +317,7 @@ def _path(pair: Sequence[Tensor], reference: ReferenceStatistics, truth: float) 
 def gaps(runs: int = 20) -> list[dict[str, Any]]:
     """Samples per arm with which gaps between two of the digits' arms are certified."""
     rows = []
-    for number in (1, 2):
+    for number in (1, 3):
         pool = digits(number)
         order = pool.truth.argsort().tolist()
         best = order[0]

@@ -85,14 +85,31 @@ class Afterwards:
         self.files.append(path)
 
     def select(self, module: LightningModule) -> tuple[SelectionResult, Path] | None:
-        """Compare the arms, each as a module without a Trainer; return the result and the best file, if it worked.
+        """Compare the arms; return the result and the best file, or ``None`` after a warning: the training is over.
 
         Args:
             module: the module that was trained.
         """
+        try:
+            result = self._compare(module)
+        except Exception as error:  # whatever the module raises when it is made anew, or draws
+            rank_zero_warn(
+                f"{self.settings.key}: the arms in {self.folder} could not be compared at the end of the training "
+                f"({type(error).__name__}: {error}) Run `tm-bandit watch {self.folder} --module ...`."
+            )
+            return None
+        note_variant(result, self.settings.variants)
+        if self.ranks.is_zero:
+            with suppress(OSError):
+                result.to_json(self.folder / RESULT, indent=1)
+        if result.best is None:
+            return None
+        return result, next(path for path in self.files if path.stem == result.best.split("/")[0])
+
+    def _compare(self, module: LightningModule) -> SelectionResult:
+        """Run a selection in which each arm is a module without a Trainer; errors are those of all ranks."""
         settings = self.settings
         error: Exception | None = None
-        selector = None
         try:
             selector = selector_from_checkpoints(
                 self.files,
@@ -110,24 +127,11 @@ class Afterwards:
                 pairing=settings.pairing,
                 conditions=settings.conditions,
             )
-        except Exception as reason:  # whatever the module raises when it is made anew
+        except Exception as reason:  # the other ranks must hear of it before they wait for this one
             error = reason
-        reason_of_all = self.ranks.first_error(error)
-        if reason_of_all is not None or selector is None:
-            rank_zero_warn(
-                f"{settings.key}: the arms in {self.folder} could not be compared at the end of the training "
-                f"({reason_of_all}). Run `tm-bandit watch {self.folder} --module ...`."
-            )
-            return None
+        self.ranks.agree(error)
         alone = self.ranks.world_size == 1
-        result = selector.run(progress=False, workers=0 if alone else None, chunk_size=settings.chunk_size)
-        note_variant(result, settings.variants)
-        if self.ranks.is_zero:
-            with suppress(OSError):
-                result.to_json(self.folder / RESULT, indent=1)
-        if result.best is None:
-            return None
-        return result, next(path for path in self.files if path.stem == result.best.split("/")[0])
+        return selector.run(progress=False, workers=0 if alone else None, chunk_size=settings.chunk_size)
 
     def publish(self, trainer: Trainer, result: SelectionResult) -> None:
         """Give the curves, the table, the plot and samples of the best arm to the loggers; on rank 0.

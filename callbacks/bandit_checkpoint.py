@@ -101,8 +101,7 @@ class BanditCheckpoint(Checkpoint):
             not take part in the choice, need their references, and begin anew when a training is resumed.
         evaluate: ``"after"`` only writes the arms during the training and compares them at its end: for strategies that
             shard the module (FSDP, ModelParallel), where no process could sample, and to leave the work to
-            ``tm-bandit watch``. The budget of all validations is spent then. Sharded strategies themselves need GPUs
-            and are not covered by the tests.
+            ``tm-bandit watch``. The budget of all validations is spent then.
 
     Attributes:
         best_model_path: file of the best arm; its ``state_dict`` is the arm. Empty before the first validation. Being

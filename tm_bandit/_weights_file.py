@@ -217,7 +217,7 @@ def _load(path: Path) -> Any:
 
 
 def _unreadable(path: Path, error: Exception) -> ArmError:
-    reason = " ".join(str(error).split()).split(". ")[0]
+    reason = f"{type(error).__name__}: " + " ".join(str(error).split()).split(". ")[0]
     return ArmError(f"Expected a checkpoint file that can be read without running code, but got {path} ({reason}).")
 
 

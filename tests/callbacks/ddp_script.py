@@ -10,7 +10,9 @@ import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
 from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint
+from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
 from models import Calm, Gen, bandit, calm_loaders, fid, trainer
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 
 from tm_bandit import OptimisticKID, OptimisticMean
 
@@ -40,6 +42,24 @@ class Unable(Calm):
         return super().sample(num_samples)
 
 
+class Sharded(Calm):
+    """Is in pieces wherever there is a mesh of devices; made anew without a Trainer, it is whole."""
+
+    def configure_model(self):
+        if self.device_mesh is not None:
+            fully_shard(self, mesh=self.device_mesh["data_parallel"])
+
+
+class CpuFSDP(FSDPStrategy):
+    """Lightning's own asks torch for a GPU, which torch itself does not need."""
+
+    def _setup_model(self, model):
+        return FullyShardedDataParallel(model, device_id=torch.device("cpu"), **self.kwargs)
+
+    def barrier(self, name=None):
+        dist.barrier()
+
+
 #: Module, settings of the callback (``None``: no callback), further callbacks.
 CASES = {
     "uneven": (Calm, {"batch_size": 24, "chunk_size": 8, "budget": 72}, False),  # three chunks for two ranks
@@ -59,6 +79,16 @@ CASES = {
     "forked": (Calm, {"batch_size": 16, "budget": 32}, False),
     "resumed": (Calm, {"batch_size": 24, "chunk_size": 8, "budget": 72}, False),
     "changed": (Calm, {"batch_size": 16, "budget": 32}, False),
+    "after": (Calm, {"batch_size": 16, "budget": 32, "evaluate": "after"}, False),
+    "fsdp": (Calm, {"batch_size": 16, "budget": 32, "evaluate": "after"}, False),
+    "fsdp2": (Sharded, {"batch_size": 16, "budget": 32, "evaluate": "after"}, False),
+}
+
+#: Strategies of two processes, if it is not DDP.
+STRATEGIES = {
+    "forked": lambda: "ddp_fork",
+    "fsdp": lambda: CpuFSDP(state_dict_type="full"),
+    "fsdp2": lambda: ModelParallelStrategy(2, 1, save_distributed_checkpoint=False),
 }
 
 
@@ -74,7 +104,7 @@ def train(folder: Path, devices: int, case: str, epochs: int = 3, ckpt: Path | N
         *callbacks,
         max_epochs=epochs,
         devices=2 if case == "forked" else devices,
-        strategy="ddp_fork" if case == "forked" else "ddp" if devices > 1 else "auto",
+        strategy=STRATEGIES[case]() if case in STRATEGIES else "ddp" if devices > 1 else "auto",
         # The same steps on one and on two ranks: what differs then is the callback's doing.
         limit_train_batches=4,
         use_distributed_sampler=False,

@@ -26,6 +26,14 @@ class Unique(Calm):
             raise RuntimeError("there is one already")
 
 
+class Attached(Calm):
+    """Asks its Trainer while it samples, and there is none when the arms are compared."""
+
+    def sample(self, num_samples):
+        assert self.trainer.global_step >= 0
+        return super().sample(num_samples)
+
+
 @pytest.fixture
 def settings():
     return {"metric": fid("witness"), "budget": 64, "batch_size": 16, "evaluate": "after"}
@@ -56,10 +64,12 @@ def test_the_training_is_what_it_is_without(tmp_path, settings):
     assert weights[0] == weights[1]
 
 
-def test_a_module_that_cannot_be_made_anew_leaves_it_to_a_watcher(tmp_path, settings):
+@pytest.mark.parametrize(("module", "reason"), [(Unique, "there is one already"), (Attached, "not attached")])
+def test_a_module_that_needs_its_trainer_leaves_it_to_a_watcher(tmp_path, settings, module, reason):
+    """The training is over: nothing may be raised any more."""
     callback = bandit(tmp_path / "arms", **settings)
-    with pytest.warns(UserWarning, match="Run `tm-bandit watch"):
-        fit(tmp_path, callback, module=Unique(), data=calm_loaders(), max_epochs=1)
+    with pytest.warns(UserWarning, match=rf"could not be compared .*{reason}.* Run `tm-bandit watch"):
+        fit(tmp_path, callback, module=module(), data=calm_loaders(), max_epochs=1)
     assert callback.best_model_path == ""
     assert (tmp_path / "arms" / "step8.ckpt").exists()
 
@@ -83,7 +93,7 @@ def test_a_second_training_has_a_folder_of_its_own(tmp_path, settings):
     ids=lambda value: type(value).__name__ if value is None or not isinstance(value, str) else value,
 )
 def test_whole_checkpoints_are_needed(strategy, advice):
-    """The strategies themselves need GPUs; what is asked of them does not."""
+    """For the strategies at work see test_ddp.py."""
     trainer = SimpleNamespace(strategy=strategy)
     if advice is None:
         check_whole(trainer)

@@ -33,7 +33,8 @@ def alone(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
-    cases = (*SHARED, "also", "rows", "reference", "plain", "without", "resumed", "changed", "sick", "unable")
+    cases = (*SHARED, "also", "rows", "reference", "plain", "without", "resumed", "changed")
+    cases = (*cases, "sick", "unable", "after", "fsdp", "fsdp2")
     return launch(tmp_path_factory.mktemp("together"), 2, *cases)
 
 
@@ -119,6 +120,17 @@ def test_a_sampler_that_fails_on_one_rank_is_refused_on_all(together):
     assert "rank one cannot sample" in zero
     assert "rank one cannot sample" in one
     assert zero.startswith("InputError")
+
+
+@pytest.mark.parametrize("case", ["fsdp", "fsdp2"])
+def test_sharded_modules_are_written_whole_and_compared_afterwards(together, case):
+    weights = [rank[case]["weights"] for rank in together[0]]
+    assert weights[0] != weights[1], "each rank has a piece"
+    for rank in together[0]:
+        assert [sum(pieces) for pieces in zip(*weights, strict=True)] == pytest.approx(rank["after"]["weights"])
+        assert rank[case]["result"]["history"]["arm"] == rank["after"]["result"]["history"]["arm"]
+        assert rank[case]["score"] == pytest.approx(rank["after"]["score"])
+        assert rank[case]["file"] == rank["after"]["file"]
 
 
 def test_no_advice_to_sync_what_is_synced(together):

@@ -27,7 +27,7 @@ def test_a_folder_that_is_needed_everywhere_has_to_be_seen(tmp_path):
 
 @pytest.mark.parametrize("strategy", [FSDPStrategy, ModelParallelStrategy])
 def test_sharded_modules_are_refused(strategy):
-    """The strategies themselves need GPUs; what is asked of them does not."""
+    """For the strategies at work see test_ddp.py."""
     with pytest.raises(InputError, match=f"got {strategy.__name__}; .* give evaluate='after'"):
         refuse_sharded(SimpleNamespace(strategy=strategy()))
 

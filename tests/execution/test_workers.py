@@ -6,6 +6,7 @@ import sys
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
+import torch
 
 from tests.execution.parts import Normal, Slow, Sly, Unlucky, build_normal, numbers, selector_of
 from tm_bandit.errors import InputError
@@ -74,6 +75,7 @@ def test_somebody_elses_pool_is_used_and_may_break(plain, tmp_path):
     """One process stands for two places: the selection depends on their number, not on who is there."""
     arms = {"near": Normal(0.0), "mid": Factory(build_normal, 0.4), "far": Normal(2.0)}
     unlucky = selector_of({"a": Unlucky(), "b": Normal(0.0)})
+    stuck = selector_of({"a": Normal(0.0), "b": lambda num_samples, generator: torch.zeros(num_samples, 1)})
     selector = selector_of({"near": Normal(0.0), "mid": Sly(0.4, tmp_path, "die", times=1)})
     with ProcessPoolExecutor(1, process_context()) as pool:
         workers = ExecutorWorkers(pool, num_workers=2)
@@ -81,9 +83,11 @@ def test_somebody_elses_pool_is_used_and_may_break(plain, tmp_path):
         assert pool.submit(len, "abc").result() == 3, "it is not shut down"
         with pytest.raises(InputError, match=r"a worker can unpack, but got OSError: no such device here"):
             unlucky.run(progress=False, workers=workers)
+        with pytest.raises(InputError, match=r"the sampler of arm 'b' to go to another process.*Factory\(build"):
+            stuck.run(progress=False, workers=workers)
         with pytest.raises(InputError, match=r"its process died \(a script that starts workers needs `if __name__"):
             selector.run(progress=False, workers=workers)
-    assert selector.retired == unlucky.retired == {}
+    assert selector.retired == unlucky.retired == stuck.retired == {}
     for one in (selector, unlucky):
         assert one.run(progress=False).total_samples == 320, "nothing is lost"
 

@@ -16,8 +16,9 @@ def test_every_row_is_left_out(count, dim, scale):
     generator = torch.Generator().manual_seed(count)
     rows = torch.randn(count, dim, generator=generator, dtype=torch.float64) * torch.logspace(0, -3, dim).double()
     rows = scale * (rows + 5)
-    found = root_traces_without(centred(rows))
+    all_rows, found = root_traces_without(centred(rows))
     whole = float(torch.linalg.svdvals(centred(rows)).sum())
+    assert float(all_rows) == pytest.approx(whole, rel=1e-6)
     for number in range(count):
         others = centred(torch.cat([rows[:number], rows[number + 1 :]]))
         assert float(found[number]) == pytest.approx(float(torch.linalg.svdvals(others).sum()), abs=1e-6 * whole)
@@ -28,8 +29,9 @@ def test_a_row_that_is_alone_on_its_axis_takes_it_along():
     rows[0, 1] = 4.0
     rows[1:, 0] = torch.arange(9.0)
     expected = torch.linalg.svdvals(centred(rows[1:])).sum()
-    assert float(root_traces_without(centred(rows))[0]) == pytest.approx(float(expected), rel=1e-6)
+    assert float(root_traces_without(centred(rows))[1][0]) == pytest.approx(float(expected), rel=1e-6)
 
 
 def test_equal_rows_have_no_trace():
-    assert root_traces_without(torch.zeros(5, 3, dtype=torch.float64)).tolist() == [0.0] * 5
+    whole, without = root_traces_without(torch.zeros(5, 3, dtype=torch.float64))
+    assert [float(whole), *without.tolist()] == [0.0] * 6

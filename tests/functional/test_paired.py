@@ -11,7 +11,8 @@ from tests._make import gaussian_rows, make_basis, random_covariance
 from tm_bandit.comparison import Pair
 from tm_bandit.functional import frechet_distance
 from tm_bandit.functional.crossfit import FOLDS, fold_numbers, num_folds
-from tm_bandit.functional.paired import paired_frechet_scores, paired_kl_scores
+from tm_bandit.functional.debias import bias_curve
+from tm_bandit.functional.paired import paired_frechet_scores, paired_kl_scores, safe_bias
 from tm_bandit.functional.witness_fd import (
     FrechetSums,
     FrechetWitness,
@@ -161,3 +162,42 @@ def test_a_class_of_probability_zero_costs_nothing():
     assert bool(scores.isfinite().all())
     assert torch.equal(scores[0], scores[1])
     assert float(scores.mean()) == pytest.approx(float(np.log(3)), abs=0.02)
+
+
+def plug_in_distance(rows, basis):
+    """The distance with the 1/n covariance, by the textbook's formula."""
+    reference = torch.diag(basis.axes.eigenvalues)
+    moments = rows.mean(0), torch.cov(rows.T, correction=0), torch.zeros(len(reference)).double(), reference
+    return float(frechet_distance(*moments)) * basis.scale**2
+
+
+def test_the_bias_that_is_taken_off_is_that_of_rows_really_left_out():
+    generator = torch.Generator().manual_seed(5)
+    basis = make_basis(torch.zeros(3, dtype=torch.float64), random_covariance(3, generator))
+    rows = basis.rotate(torch.randn(1_000, 3, generator=generator, dtype=torch.float64).pow(3) + 0.5)
+    others = [plug_in_distance(torch.cat([rows[:i], rows[i + 1 :]]), basis) for i in range(1_000)]
+    jackknife = 999 * (np.mean(others) - plug_in_distance(rows, basis))
+    assert safe_bias(rows, basis) == pytest.approx(0.7 * jackknife, rel=1e-3)
+    assert safe_bias(rows[:999], basis) == 0.0
+
+
+@pytest.mark.parametrize("power", [0.0, 0.8, 1.5])
+@pytest.mark.parametrize("count", [1_000, 1_300, 2_000, 4_000])
+def test_seven_tenths_of_the_slope_are_less_than_the_bias_of_gaussian_rows(power, count):
+    """Where rows are as many as dimensions the slope is 1.4 times the bias; with 0.8 of it the test fails there."""
+    values = torch.arange(1, 1_001, dtype=torch.float64) ** -power
+    step = count // 20
+    slope = count * (bias_curve(values, count - step) - bias_curve(values, count + step)) / (2 * step)
+    assert 0.5 * slope < 0.7 * slope < bias_curve(values, count)
+
+
+@pytest.mark.parametrize("tails", [1, 3])
+def test_what_is_taken_off_is_less_than_the_bias_on_average(tails):
+    """A perfect generator, light and heavy tails: its plug-in distance is all bias."""
+    basis = make_basis(torch.zeros(6, dtype=torch.float64), torch.eye(6, dtype=torch.float64))
+    generator = torch.Generator().manual_seed(6)
+    known = torch.randn(10**6, 6, generator=generator, dtype=torch.float64).pow(tails)
+    samples = (known / float(known.std())).view(1_000, 1_000, 6)[:150]
+    biased = np.mean([plug_in_distance(rows, basis) for rows in samples])
+    taken = np.mean([safe_bias(rows, basis) for rows in samples])
+    assert 0.5 * biased < taken < biased

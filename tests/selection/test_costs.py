@@ -80,6 +80,14 @@ def test_the_budget_is_what_the_samples_cost():
     assert 3500 - 250 < more.total_cost <= 3500
 
 
+def test_cheap_arms_come_first_in_the_burn_in_too():
+    run = selector(budget=3000, cost={"slow": 50, "mid": 2, "fast": 1})
+    assert [pull.arm for pull in run.ask(9)] == ["fast", "mid", "fast", "mid", "slow", "slow"]
+    assert run.ask() == []  # nobody is asked about an arm before all are past their burn-in
+    # What is measured is not known yet.
+    assert [pull.arm for pull in selector(budget="1min").ask(4)] == ["fast", "mid", "slow", "fast"]
+
+
 def test_cheap_arms_are_told_apart_first_and_a_dear_leader_draws_in_step():
     cheap = selector(budget=20_000, cost={"fast": 1, "mid": 1, "slow": 50})
     while cheap.step() is not None and "mid" not in cheap._verdict.likely_out:
@@ -122,7 +130,7 @@ def test_measured_costs_are_told_or_refused_and_nothing_is_lost():
     result = run.result()
     assert result.stopped_by == "budget"
     assert 10.0 - 2.0 < result.total_cost <= 10.0
-    assert result.num_samples["fast"] > result.num_samples["slow"]
+    assert result.num_samples["fast"] >= 2 * result.num_samples["slow"]
     with pytest.raises(InputError, match="no cost of arm 'new' where costs are measured"):
         run.add_arm("new", gaussian(1.0), cost=1.0)
 
@@ -180,11 +188,11 @@ def test_the_race_that_knows_costs_names_the_best_for_less():
     arms = [(0.0, 1), (0.25, 1), (0.25, 1), (0.5, 50), (0.5, 50)]
     blind, aware = ([race(arms, seed, knows) for seed in range(4)] for knows in (False, True))
     assert all(spent.right for spent in (*blind, *aware))
-    assert sum(spent.named for spent in aware) < 0.9 * sum(spent.named for spent in blind)
+    assert sum(spent.named for spent in aware) < 0.8 * sum(spent.named for spent in blind)
     assert sum(spent.decided for spent in aware) < 1.1 * sum(spent.decided for spent in blind)
 
 
-def test_the_kept_table_meets_the_target():
+def test_the_kept_table_shows_every_scenario_and_meets_the_target_in_nine_of_ten_runs():
     rows = [line.split(" | ") for line in TABLE.read_text().splitlines() if line.startswith("| ")]
     assert [row[0].removeprefix("| ") for row in rows[1:]] == list(SCENARIOS)
-    assert float(rows[1][4]) <= TARGET
+    assert float(rows[1][7]) <= TARGET

@@ -1,6 +1,7 @@
 """A watcher beside a training: it admits what is whole, loses nothing when killed, and touches nothing of others."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -131,7 +132,7 @@ def test_a_file_that_is_written_while_it_is_read_waits(folder, monkeypatch):
 
 def test_a_file_that_is_no_checkpoint_is_left_out_once(folder):
     said = []
-    (folder / "optimizer.pt").write_bytes(b"no checkpoint at all")
+    (folder / "optimizer.pt").write_bytes(b"junk, and no checkpoint")
     torch.save({"other": torch.zeros(2)}, folder / "stranger.pt")
     one = watcher(folder, say=said.append)
     while one.look():
@@ -140,6 +141,7 @@ def test_a_file_that_is_no_checkpoint_is_left_out_once(folder):
     left_out = [line for line in said if "left out" in line]
     assert len(left_out) == 2
     assert any(line.startswith("optimizer.pt is left out: Expected a checkpoint file") for line in left_out)
+    assert any(re.search(r"optimizer.pt \(\w+Error: ", line) for line in left_out), "a key alone says nothing"
     assert any("stranger.pt is left out: Expected weights for every trainable parameter" in line for line in left_out)
     assert one.selector.best == "d"
     save(folder / "optimizer.pt", 0.0)  # now it is one

@@ -196,7 +196,7 @@ def _workers(arguments: argparse.Namespace) -> tuple[Any, float | None]:
     if arguments.ray is not None:
         from tm_bandit.execution.ray_workers import RayWorkers
 
-        workers = RayWorkers(workers or 1, address=None if arguments.ray == "local" else arguments.ray)
+        workers = RayWorkers(workers or 1, address=arguments.ray)
     return workers, arguments.timeout
 
 

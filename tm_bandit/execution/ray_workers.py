@@ -22,13 +22,15 @@ class RayWorkers(Workers):
     """Actors of a Ray cluster; each holds the samplers and the feature network.
 
     ``ray start --head`` starts a Ray on this machine; without ``address`` and without one that runs, one is started for
-    the run and ended with it. An actor that is given a GPU has its feature network there; let samplers be a
-    :class:`~tm_bandit.execution.Factory` that builds on ``"cuda"``.
+    the run and ended with it. Modules that samplers are made of must be where the actors are: call
+    ``ray.init("ray://host:10001", runtime_env={"working_dir": "."})`` before a run to send them there. An actor that is
+    given a GPU has its feature network there; let samplers be a :class:`~tm_bandit.execution.Factory` that builds on
+    ``"cuda"``.
 
     Args:
         num_workers: how many actors.
         resources: what each of them needs, as ``{"CPU": 2, "GPU": 1, "my_resource": 1}``; one CPU by default.
-        address: of the cluster, as ``ray.init`` takes it: ``"auto"`` or ``"ray://host:10001"``.
+        address: of the cluster, as ``ray.init`` takes it: ``"auto"``, ``"local"`` or ``"ray://host:10001"``.
 
     Raises:
         InputError: if Ray is not installed, or the resources are none.
@@ -73,13 +75,16 @@ class RayWorkers(Workers):
     def _connect(self) -> None:
         if self._ray.is_initialized():
             return
+        address = self._address
         try:
-            _knock(self._address)
-            self._ray.init(address=self._address, log_to_driver=False, logging_level="ERROR")
+            if address in (None, "auto"):  # what Ray finds may be the record of one that has died
+                address = self._ray._private.services.get_ray_address_from_environment(address, None) or "local"
+            _knock(address)
+            self._ray.init(address=address, log_to_driver=False, logging_level="ERROR")
         except Exception as error:
             raise InputError(
-                f"Expected a Ray cluster at {self._address!r}, but it does not answer ({brief(error)}); start one with "
-                "`ray start --head`, or leave the address out."
+                f"Expected a Ray cluster at {address!r}, but it does not answer ({brief(error)}); start one with "
+                "`ray start --head`, or give 'local' for one of the run's own."
             ) from error
         self._ours = True
 
@@ -91,13 +96,11 @@ class RayWorkers(Workers):
         options = {"num_cpus": amounts.pop("CPU", 0), "num_gpus": amounts.pop("GPU", 0), "resources": amounts}
         actor = self._ray.remote(**options)(_Actor)
         self._actors[place] = actor.remote(self._packed, "cuda" if options["num_gpus"] else None)
-        ready: Future[object] = self._actors[place].ready.remote().future()
-        return ready
+        return _future(self._actors[place].ready.remote())
 
     @override
     def submit(self, place: int, pull: Pull) -> Future[Drawn]:
-        drawn: Future[Drawn] = self._actors[place].draw.remote(self._token, pull).future()
-        return drawn
+        return _future(self._actors[place].draw.remote(self._token, pull))
 
     @override
     def close(self) -> None:
@@ -109,11 +112,26 @@ class RayWorkers(Workers):
             self._ours = False
 
 
-def _knock(address: str | None) -> None:
+def _knock(address: str) -> None:
     """Raise ``OSError`` if nobody listens at an address: Ray would try for minutes."""
-    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
+
+
+def _future(reference: Any) -> Future[Any]:
+    """Return the future of an answer. What Ray raises is a page with a traceback; its last line says what happened."""
+    answer: Future[Any] = Future()
+
+    def pass_on(done: Future[Any]) -> None:
+        error = done.exception()
+        if error is None:
+            answer.set_result(done.result())
+        else:
+            answer.set_exception(RuntimeError(str(error).strip().rpartition("\n")[2].strip()))
+
+    reference.future().add_done_callback(pass_on)
+    return answer
 
 
 class _Actor:

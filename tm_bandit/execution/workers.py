@@ -17,7 +17,7 @@ import torch
 from typing_extensions import override
 
 from tm_bandit._arguments import check_count
-from tm_bandit.errors import ArmError, InputError, brief
+from tm_bandit.errors import ArmError, BanditError, InputError, brief
 from tm_bandit.execution.kit import Drawn, Kit, draw, forget, keep, unpack
 from tm_bandit.pull import Pull
 
@@ -226,6 +226,8 @@ class ExecutorWorkers(Workers):
                     packed.add_done_callback(lambda done: pass_on(done, again=False))
                 else:
                     answer.set_result(drawn or ArmError("a worker forgot what it was sent"))
+            except BanditError as error:  # the kit cannot be sent, which is no worker's fault
+                answer.set_result(error)
             except BaseException as error:
                 answer.set_exception(error)
 

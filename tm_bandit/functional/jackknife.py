@@ -14,8 +14,8 @@ _STEP, _BELOW, _ABOVE = 0.5, 35.0, 16.0
 _NEGLIGIBLE = 1e-13
 
 
-def root_traces_without(rows: Tensor) -> Tensor:
-    r"""Trace of the root of the scatter matrix about the mean of all rows but one, for each row left out.
+def root_traces_without(rows: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Trace of the root of the scatter matrix of all rows, and about the mean of all rows but one for each left out.
 
     Without row :math:`i` the scatter matrix is :math:`M - \frac{n}{n-1} y_i y_i'`, of which the determinant is known:
 
@@ -29,13 +29,13 @@ def root_traces_without(rows: Tensor) -> Tensor:
         rows: rows about their mean, at least three of them, ``(n, d)`` in float64.
 
     Returns:
-        The traces, ``(n,)``.
+        The trace of all rows, and those of all but one, ``(n,)``; eigenvalues that are rounding are in neither.
 
     Example:
         >>> rows = torch.randn(9, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         >>> others = rows[1:] - rows[1:].mean(0)
-        >>> found = root_traces_without(rows - rows.mean(0))[0]
-        >>> torch.allclose(found, torch.linalg.svdvals(others).sum())
+        >>> _, found = root_traces_without(rows - rows.mean(0))
+        >>> torch.allclose(found[0], torch.linalg.svdvals(others).sum())
         True
     """
     count, dim = rows.shape
@@ -47,7 +47,7 @@ def root_traces_without(rows: Tensor) -> Tensor:
         share = (rows @ vectors).square()
     top = float(values[-1])
     if top <= 0:
-        return rows.new_zeros(count)
+        return rows.new_zeros(()), rows.new_zeros(count)
     kept = values > _NEGLIGIBLE * top
     values, share = values[kept], share[:, kept] * (count / (count - 1))
     nodes = top * torch.arange(-_BELOW, _ABOVE + _STEP, _STEP, dtype=rows.dtype, device=rows.device).exp()
@@ -56,5 +56,5 @@ def root_traces_without(rows: Tensor) -> Tensor:
     terms = nodes.sqrt() * torch.log1p(-removed)
     tail = -2 * share.sum(1) / math.sqrt(float(nodes[-1]))
     change = _STEP * (terms.sum(1) - terms[:, -1] / 2) + tail
-    traces: Tensor = (values.sqrt().sum() + change / (2 * math.pi)).clamp_min(0)
-    return traces
+    whole = values.sqrt().sum()
+    return whole, (whole + change / (2 * math.pi)).clamp_min(0)

@@ -21,7 +21,7 @@ from tm_bandit.functional.confidence import ScoreMoments, WidthKind, as_width, d
 from tm_bandit.functional.crossfit import FOLDS, MIN_ROWS, Fitting
 from tm_bandit.functional.frechet_basis import FrechetBasis
 from tm_bandit.functional.moments import Moments, add_rows_, merge_moments, moments_from_rows
-from tm_bandit.functional.paired import paired_frechet_scores
+from tm_bandit.functional.paired import paired_frechet_scores, safe_bias
 from tm_bandit.metrics._attributes import Setting, optional, state
 from tm_bandit.metrics.frechet_view import FrechetWitnessBound, RowView
 from tm_bandit.metrics.referenced_metric import ReferencedMetric
@@ -291,7 +291,8 @@ class OptimisticFID(ReferencedMetric):
                 log.derive("own scores", partial(metric._own_scores, count), log.epoch, metric.reference, count)
                 for metric, log in zip((self, other), logs, strict=True)
             )
-            plug_in = other._view(other._log_of(count)).plug_in(unbiased=False)
+            key = (logs[1].epoch, other.reference, count)
+            plug_in = logs[1].derive("safe plug-in", partial(other._safe_plug_in, count), *key)
         width = deviation(ScoreMoments.of(mine - theirs), other._level, upper=False, kind=as_width(self.width))
         return float(mine.mean()) - plug_in - width
 
@@ -302,6 +303,11 @@ class OptimisticFID(ReferencedMetric):
         """Return the scores of the first rows by witnesses that were fitted on this arm alone."""
         rows, basis = next(self.row_log.blocks(0, count, count)), self.reference.witness_basis
         return paired_frechet_scores((basis.rotate(rows),), basis, common=False).scores[0]
+
+    def _safe_plug_in(self, count: int) -> float:
+        """Return the plug-in distance of the first rows without the part of its bias that is beyond doubt."""
+        rows, basis = next(self.row_log.blocks(0, count, count)), self.reference.witness_basis
+        return self._view(self._log_of(count)).plug_in(unbiased=False) - safe_bias(basis.rotate(rows), basis)
 
     def _view(self, log: RowLog | None = None) -> RowView:
         reference, log = self.reference, log or self.row_log

@@ -132,7 +132,7 @@ def _left_out(reference: ReferenceStatistics, kept: Tensor) -> tuple[Tensor, flo
     squared = rows.square().sum(1)
     trace = (squared.sum() - count / (count - 1) * squared) / (count - 1)
     shift = mean @ mean - 2 * (rows @ mean) / (count - 1) + squared / (count - 1) ** 2
-    root = root_traces_without(rows * values.sqrt()) / math.sqrt(count - 1)
+    root = root_traces_without(rows * values.sqrt())[1] / math.sqrt(count - 1)
     own = (trace / total) ** 0.25 if total > 0 else torch.ones_like(trace)
     distances = shift + trace - 2 * root - own * reference.bias(count - 1) / basis.scale**2
     return distances * basis.scale**2, (reference.noise / count) ** 2

@@ -20,10 +20,10 @@ class Race(Policy):
     seem worse, by 1.5 standard errors, wait until the race is decided without them, so that the samples go to those
     between which it is open; they are ruled out by the whole margin like all others.
 
-    If samples of some arms cost more than those of others, the arm on which the least was spent is next, of those that
-    hold up a comparison: two arms are compared on the draws that they have in common, so a rival that is ahead of the
-    leader waits for it, and so does a leader that is ahead of all rivals. Cheap arms are told apart first, and an
-    expensive leader draws in step with its rivals. With equal costs this is the same as above.
+    If samples of some arms cost more than those of others, the comparison with the leader that cost the least so far is
+    next. Two arms are compared on the draws that they have in common, so a rival that is ahead of the leader waits for
+    it, and so does a leader that is ahead of all rivals. Cheap arms are told apart first, and an expensive leader draws
+    in step with its rivals. With equal costs this is the same as above.
 
     Example:
         >>> import random
@@ -36,22 +36,28 @@ class Race(Policy):
     races = True
 
     def choose(self, board: Board, rng: random.Random) -> str:
-        """Return the arm with the fewest samples, or the smallest cost, what is under way included."""
+        """Return the arm with the fewest samples, or of the cheapest comparison, what is under way included."""
         pending, prices = board.pending, board.prices
         if not prices:
             return min(board.arms, key=lambda arm: arm.num_samples + pending.get(arm.name, 0)).name
         counts = {arm.name: board.promised(arm) for arm in board}
-        return min(_holding_up(counts, board.best), key=lambda name: counts[name] * prices[name])
+        costs = _comparisons(counts, prices, board.best)
+        return min(costs, key=lambda name: costs[name])
 
 
-def _holding_up(counts: Mapping[str, int], leader: str | None) -> list[str]:
-    """Return the arms without whose next draw some comparison with the leader has no more draws to go by.
+def _comparisons(counts: Mapping[str, int], prices: Mapping[str, float], leader: str | None) -> dict[str, float]:
+    """Return what the cheapest comparison has cost that waits for an arm, for each arm that one waits for.
 
     Args:
         counts: samples of each arm.
-        leader: the leader; all arms are returned if it is not there.
+        prices: cost of a sample by arm.
+        leader: the leader; if it is not there, an arm counts by itself.
     """
     if leader is None or leader not in counts or len(counts) == 1:
-        return list(counts)
-    rivals, has = [count for name, count in counts.items() if name != leader], counts[leader]
-    return [name for name, count in counts.items() if (has <= max(rivals) if name == leader else count <= has)]
+        return {name: count * prices[name] for name, count in counts.items()}
+    has = counts[leader]
+    rivals = {name: count for name, count in counts.items() if name != leader}
+    partners = {name: prices[leader] for name, count in rivals.items() if count <= has}
+    if waiting := [prices[name] for name, count in rivals.items() if count >= has]:
+        partners[leader] = min(waiting)
+    return {name: count * (prices[name] + partners[name]) for name, count in counts.items() if name in partners}

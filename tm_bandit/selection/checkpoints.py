@@ -350,8 +350,8 @@ def make_module(module_class: Any, paths: Sequence[Path], module_kwargs: Mapping
             with suppress(InputError):
                 return make_module(module_class, known[1:], module_kwargs)
         raise InputError(
-            f"Expected {module_class.__name__} to be made from {known[0]}, but got {brief(error)}; check the file and "
-            "module_kwargs."
+            f"Expected {module_class.__name__} to be made from {known[0]} without a Trainer, but got {brief(error)}; "
+            "check the file, module_kwargs and configure_model."
         ) from error
 
 

@@ -168,6 +168,20 @@ class Roster(dict[str, Arm]):
             self.active()
         return Survey(drawn, newcomers, spent, pending)
 
+    def next_newcomer(self, newcomers: Iterable[Arm], size: int, burn_in: int) -> Arm | None:
+        """Return the newcomer that will have cost the least after its next pull; ``None`` if all are under way.
+
+        Args:
+            newcomers: arms in their burn-in, in order of registration.
+            size: samples of a pull.
+            burn_in: samples that each needs.
+        """
+        counts = {arm.name: arm.stats.num_samples + arm.pending for arm in newcomers}
+        price = (lambda arm: 1) if self.costs is None else self.costs.price
+        left = [self[name] for name, count in counts.items() if count < burn_in]
+        # As long as nothing is known of what is measured, the count decides.
+        return min(left, key=lambda arm: ((counts[arm.name] + size) * price(arm), counts[arm.name]), default=None)
+
     def under_way(self, pull: Pull) -> Arm:
         """Return the arm of a pull.
 

@@ -310,9 +310,8 @@ class ModelSelector(Standing):
             self._stopped_by = "" if pending else "budget"
             return None
         if newcomers:
-            least = min(newcomers, key=lambda arm: arm.stats.num_samples + arm.pending)
-            unpromised = least.stats.num_samples + least.pending < self.burn_in
-            return self._affordable(least.name, pending) if unpromised else None
+            least = self._arms.next_newcomer(newcomers, self.batch_size, self.burn_in)
+            return None if least is None else self._affordable(least.name, pending)
         if not self._prepared:
             prepare(self)
         out = self._ruled_out()
