@@ -12,6 +12,7 @@ import torch
 
 from tm_bandit._files import atomic_write
 from tm_bandit._npz import read_header, read_member
+from tm_bandit._weights_file import is_archive
 from tm_bandit.errors import InputError
 
 _KEYS = ("mu", "sigma", "num_samples", "extractor", "feats")
@@ -111,6 +112,7 @@ def _read_npz(path: Path) -> Mapping[str, Any]:
 
 def _read_pt(path: Path) -> Mapping[str, Any]:
     # What an array and a number are pickled with; the functions' own names differ between versions of numpy.
+    is_archive(path)
     kinds: list[Any] = [np.ndarray, np.dtype, np.zeros(1).__reduce__()[0], np.float64(0).__reduce__()[0]]
     kinds += [type(np.dtype(kind)) for kind in (np.float16, np.float32, np.float64, np.int64)]
     with torch.serialization.safe_globals(kinds):

@@ -21,11 +21,12 @@ from tests.extractors.networks import TinyClip, save_script
 from tests.report.results import make_result
 from tm_bandit import OptimisticIS, ReferenceStatistics
 from tm_bandit._files import atomic_write
+from tm_bandit._weights_file import read_weights
 from tm_bandit.callbacks import BanditCheckpoint
 from tm_bandit.cli import main
 from tm_bandit.data import ImageFolder, open_source
 from tm_bandit.data.images import decode_image
-from tm_bandit.errors import InputError, WeightsError
+from tm_bandit.errors import ArmError, InputError, WeightsError
 from tm_bandit.extractors import resolve
 from tm_bandit.extractors.weights import bundled_inception, load_tensors
 
@@ -227,6 +228,36 @@ def claims(shape, kind="<f8", content=b""):
     file = io.BytesIO()
     np.lib.format.write_array_header_1_0(file, {"descr": kind, "fortran_order": False, "shape": shape})
     return file.getvalue() + content
+
+
+def pack(path, **members):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+def test_a_small_file_does_not_fill_the_memory(tmp_path):
+    side = 5800
+    zeros = claims((side, side), content=bytes(8 * side**2))
+    pack(tmp_path / "bomb.npz", **{"mu.npy": claims((side,), content=bytes(8 * side)), "sigma.npy": zeros})
+    assert (tmp_path / "bomb.npz").stat().st_size < 400_000
+    for read, options in ((ReferenceStatistics.load, {}), (open_source, {"key": "sigma"})):
+        with pytest.raises(InputError, match="grows from"):
+            read(tmp_path / "bomb.npz", **options)
+    few = np.zeros((2000, 20))  # grows a thousandfold too, but to nothing that matters
+    np.savez_compressed(tmp_path / "few.npz", few)
+    assert len(open_source(tmp_path / "few.npz")) == 2000
+
+
+def test_torch_s_files_are_not_unpacked(tmp_path):
+    path = tmp_path / "weights.pt"
+    torch.save({"state_dict": {"a": torch.zeros(9)}, "mu": torch.zeros(2), "sigma": torch.eye(2)}, path)
+    with zipfile.ZipFile(path) as archive:
+        members = {item: archive.read(item) for item in archive.namelist()}
+    pack(path, **members)
+    for read in (load_tensors, read_weights, ReferenceStatistics.load):
+        with pytest.raises((ValueError, ArmError), match="is packed"):
+            read(path)
 
 
 @pytest.mark.parametrize("packed", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])

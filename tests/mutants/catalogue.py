@@ -98,7 +98,10 @@ MUTANTS = [
     Mutant("tm_bandit/metrics/frechet_debias.py", "_jackknife(self.left_out - other.left_out)", "_jackknife(self.left_out)", "tests/metrics/test_frechet_debias.py"),
     Mutant(f"{P}/board.py", "min(difference - width, *held)", "difference - width", "tests/policies/test_board.py"),
     Mutant(f"{P}/ucb.py", "arm.witness - z * arm.stderr", "arm.witness + z * arm.stderr", "tests/policies/test_ucb.py"),
-    Mutant(f"{P}/ucb.py", "n = arm.num_samples + pending.get(arm.name, 0)", "n = arm.num_samples", "tests/policies tests/selection/test_ask_tell.py"),
+    Mutant(f"{P}/board.py", "return arm.num_samples + self.pending.get(arm.name, 0)", "return arm.num_samples", "tests/policies/test_ucb.py tests/selection/test_ask_tell.py"),
+    Mutant(f"{P}/ucb.py", "            n = board.promised(arm)", "            n = arm.num_samples", "tests/policies/test_ucb.py"),
+    Mutant(f"{P}/ucb.py", "n = min(promised, most)", "n = max(promised, most)", "tests/policies/test_ucb.py"),
+    Mutant(f"{P}/ucb.py", "chosen = optimistic, arm if promised <= most else leader", "chosen = optimistic, arm", "tests/policies/test_ucb.py"),
     Mutant(f"{P}/best_arm.py", "lambda arm: arm.optimistic - arm.pessimistic", "lambda arm: arm.pessimistic - arm.optimistic", "tests/policies/test_best_arm.py"),
     Mutant(f"{P}/best_arm.py", "max(1, min(sizes[-1] - 1,", "max(1, min(sizes[-1],", "tests/policies/test_best_arm.py"),
     # Verdicts and stopping.

@@ -15,6 +15,7 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from tm_bandit._arguments import check_count, check_path
 from tm_bandit.data.source import SampleSource
 from tm_bandit.errors import InputError
 
@@ -48,8 +49,11 @@ def list_images(folder: str | os.PathLike[str], suffixes: Sequence[str] | None =
     Raises:
         InputError: if the folder holds no image.
     """
-    root = Path(folder)
-    endings = tuple(suffix.lower() for suffix in suffixes or IMAGE_SUFFIXES)
+    root = Path(check_path("folder", folder))
+    known = IMAGE_SUFFIXES if suffixes is None else suffixes
+    if isinstance(known, str) or not isinstance(known, Sequence) or not all(isinstance(item, str) for item in known):
+        raise InputError(f"Expected `suffixes` to be a list of endings such as '.png', but got {suffixes!r}.")
+    endings = tuple(suffix.lower() for suffix in known)
     found, seen = [], set()
     for parent, folders, files in os.walk(root, followlinks=True):
         # A link to a folder above or beside would let its images count twice, or without end.
@@ -135,7 +139,8 @@ class ImageFolder(SampleSource):
         max_pixels: int = MAX_PIXELS,
     ) -> None:
         super().__init__(path)
-        self.resize, self.max_pixels = resize, max_pixels
+        self.resize = None if resize is None else check_count("resize", resize, 1)
+        self.max_pixels = check_count("max_pixels", max_pixels, 1)
         files = list_images(self.path, suffixes)
         with ThreadPoolExecutor(min(16, len(files))) as pool:  # waiting for the disk, not for the processor
             headers = list(pool.map(_read_header, files, [max_pixels] * len(files)))

@@ -9,6 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from tm_bandit._arguments import check_count
+from tm_bandit.errors import InputError
+
+#: Spaces that nobody needs more of.
+_WIDEST = 80
+
 #: The columns whose numbers may be missing or infinite.
 _SCORES = frozenset(
     {"estimate", "debiased", "lower", "upper", "share", "behind", "behind_lower", "behind_upper", "correlation"}
@@ -20,12 +26,17 @@ def encode(value: Any, indent: int | None = None) -> str:
 
     Args:
         value: dictionaries, sequences, strings and numbers, those of numpy too.
-        indent: as in :func:`json.dumps`.
+        indent: as in :func:`json.dumps`, a number.
+
+    Raises:
+        InputError: if that is no number, or a very large one.
 
     Example:
         >>> encode({"budget": np.int64(100), "upper": [1.5, float("inf"), float("nan")]})
         '{"budget": 100, "upper": [1.5, "inf", null]}'
     """
+    if indent is not None and check_count("indent", indent, 0) > _WIDEST:
+        raise InputError(f"Expected `indent` to be at most {_WIDEST}, but got more.")
     return json.dumps(_plain(value), indent=indent, allow_nan=False)
 
 
