@@ -209,6 +209,8 @@ def _is_signature(value: Any) -> bool:
 
 
 def _load(path: Path) -> Any:
+    if path.exists() and not path.is_file():  # whoever opens a pipe waits for ever
+        raise ArmError(f"Expected the checkpoint {path}, but it is no regular file.")
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file

@@ -102,14 +102,14 @@ def test_a_module_in_the_current_folder_does_not_stand_in_for_an_installed_one(t
     (tmp_path / "colorsys.py").write_text("open('was-run', 'w').close()\n")
     (tmp_path / "sampling.py").write_text("import colorsys\nnumber = colorsys.ONE_THIRD\n")
     code = (
-        "import sys; from tm_bandit.cli import main; before = list(sys.path);"
+        "import sys; sys.path.remove(''); from tm_bandit.cli import main; before = list(sys.path);"
         "code = main(['stats', 'x.npy', '-o', 'r.npz', '--feature', 'sampling:number']);"
         "assert sys.path == before; sys.exit(code)"
     )
     np.save(tmp_path / "x.npy", np.zeros((4, 8, 8, 3), np.uint8))
-    # `-P`: Python itself puts the folder first when a program is started in other ways than by its command.
+    # Python itself puts the folder first when a program is started in other ways than by its command.
     here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[1:])}
-    done = subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, env=here, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=here, capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
     assert "to be a module or function" in done.stderr  # `sampling` itself was found
     assert not (tmp_path / "was-run").exists()
@@ -167,7 +167,7 @@ def test_no_program_is_started_for_a_picture(tmp_path, monkeypatch):
     interpreter.write_text(f"#!/bin/sh\ntouch {mark}\nexit 1\n")
     interpreter.chmod(0o755)
     monkeypatch.setenv("PATH", f"{interpreter.parent}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)  # so that it is looked for anew
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None, raising=False)  # so that it is looked for anew
     picture = tmp_path / "picture.png"
     picture.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n%%EOF\n")
     with pytest.raises(subprocess.CalledProcessError), Image.open(picture) as image:

@@ -83,6 +83,7 @@ def decode_image(path: str | os.PathLike[str], resize: int | None = None, max_pi
         InputError: if the file cannot be decoded, for example because it was cut off, or is too large.
     """
     try:
+        _check_regular(path)
         with Image.open(path, formats=_kinds()) as image:
             _check_pixels(image, max_pixels)
             pixels = np.array(_to_rgb(image), dtype=np.uint8).transpose(2, 0, 1)
@@ -194,6 +195,11 @@ def _kinds() -> list[str]:
     return [kind for kind in _KINDS if kind in Image.OPEN]
 
 
+def _check_regular(path: str | os.PathLike[str]) -> None:
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise ValueError("no regular file")  # whoever opens a pipe waits for ever
+
+
 def _check_pixels(image: Image.Image, most: int) -> None:
     width, height = image.size
     if width * height > most:
@@ -203,6 +209,7 @@ def _check_pixels(image: Image.Image, most: int) -> None:
 def _read_header(path: Path, max_pixels: int) -> _Header:
     """Read an image's size without decoding its pixels."""
     try:
+        _check_regular(path)
         with Image.open(path, formats=_kinds()) as image:
             _check_pixels(image, max_pixels)
             return _Header(path, image.size)

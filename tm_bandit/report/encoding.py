@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,6 +39,16 @@ def encode(value: Any, indent: int | None = None) -> str:
     if indent is not None and check_count("indent", indent, 0) > _WIDEST:
         raise InputError(f"Expected `indent` to be at most {_WIDEST}, but got more.")
     return json.dumps(_plain(value), indent=indent, allow_nan=False)
+
+
+def escape_markdown(text: str) -> str:
+    r"""Return a text that Markdown shows as it is, in a table too.
+
+    Example:
+        >>> print(escape_markdown("<b> a|b [x](y) [0.1, 0.2]"))
+        \<b> a\|b [x]\(y) [0.1, 0.2]
+    """
+    return re.sub(r"([`*<|]|(?<=\])\()", r"\\\1", text)
 
 
 def decode_history(columns: Mapping[str, Any]) -> dict[str, Any]:

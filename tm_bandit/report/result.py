@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tm_bandit._arguments import check_count, check_path
 from tm_bandit._files import atomic_write
 from tm_bandit.errors import InputError
-from tm_bandit.report.encoding import decode_history, encode
+from tm_bandit.report.encoding import decode_history, encode, escape_markdown
 from tm_bandit.report.thumbnails import data_uri, is_data_uri
 
 if TYPE_CHECKING:
@@ -293,12 +293,11 @@ class SelectionResult:
     def to_markdown(self) -> str:
         """Return the outcome and the table as Markdown."""
         heads = self._heads()
-        lines = [self.summary(), "", "| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+        lines = [escape_markdown(self.summary()), "", "| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
         for row in self.table():
-            cells = [cell.replace("|", "\\|") for cell in cells_of(row)]
-            if row["arm"] == self.best:
-                cells[0] = f"**{cells[0]}**"
-            lines.append("| " + " | ".join(cells) + " |")
+            name, *cells = (escape_markdown(cell) for cell in cells_of(row))
+            name = f"**{name}**" if row["arm"] == self.best else name
+            lines.append(f"| {name} | " + " | ".join(cells) + " |")
         return "\n".join(lines) + "\n"
 
     def to_html(self, path: str | os.PathLike[str] | None = None, *, refresh: int | None = None) -> str:

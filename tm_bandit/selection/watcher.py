@@ -16,7 +16,7 @@ from tm_bandit._arguments import check_count, check_number, check_options, check
 from tm_bandit._files import Stamp, atomic_write, stamp_of
 from tm_bandit._lock import FileLock
 from tm_bandit._weights_file import read_weights
-from tm_bandit.errors import ArmError, BanditError, InputError, brief
+from tm_bandit.errors import ArmError, BanditError, InputError, brief, one_line, printable
 from tm_bandit.execution.ranks import default_chunk_size
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.policies.policy import central
@@ -100,7 +100,8 @@ class Watcher:
         if self.out.exists() and self.out.samefile(self.folder):
             raise InputError(f"Expected a folder of the watcher's own, but got out={self.out}, which it watches.")
         self._module_class, self._module_kwargs = module_class, check_options("module_kwargs", module_kwargs)
-        self._key, self._sampler, self._say = checkpoint_key, sampler, say
+        self._key, self._sampler = checkpoint_key, sampler
+        self._say = lambda text: say(one_line(printable(text)))  # any byte may be in the name of a file
         if kwargs.get("cost") is not None:
             raise InputError(
                 "Expected no cost= to watch a folder, whose budget is in samples, but got one; leave it out."
@@ -241,8 +242,9 @@ class Watcher:
         for root, folders, names in os.walk(self.folder):
             folders[:] = sorted(name for name in folders if not (Path(root) / name / LOCK).exists())
             for name in names:
-                if name.endswith(SUFFIXES) and not name.startswith(".") and not (Path(root) / name).is_symlink():
-                    yield Path(root) / name
+                path = Path(root, name)
+                if name.endswith(SUFFIXES) and not name.startswith(".") and path.is_file() and not path.is_symlink():
+                    yield path
 
     def _admit(self, path: Path, name: str) -> str:
         """Make an arm of a file.
