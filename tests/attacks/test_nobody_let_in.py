@@ -10,6 +10,7 @@ import sys
 import warnings
 import zipfile
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ import torch
 from PIL import EpsImagePlugin, Image
 from torch import nn
 
+import tm_bandit
 from tests.extractors.networks import TinyClip, save_script
 from tests.report.results import make_result
 from tm_bandit import OptimisticIS, ReferenceStatistics
@@ -108,7 +110,8 @@ def test_a_module_in_the_current_folder_does_not_stand_in_for_an_installed_one(t
     )
     np.save(tmp_path / "x.npy", np.zeros((4, 8, 8, 3), np.uint8))
     # Python itself puts the folder first when a program is started in other ways than by its command.
-    here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[1:])}
+    root = str(Path(tm_bandit.__file__).parents[1])
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join([root, *sys.path[1:]])}
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=here, capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
     assert "to be a module or function" in done.stderr  # `sampling` itself was found
