@@ -101,7 +101,7 @@ class Watcher:
             raise InputError(f"Expected a folder of the watcher's own, but got out={self.out}, which it watches.")
         self._module_class, self._module_kwargs = module_class, check_options("module_kwargs", module_kwargs)
         self._key, self._sampler = checkpoint_key, sampler
-        self._say = lambda text: say(one_line(printable(text)))  # any byte may be in the name of a file
+        self._say: Callable[[str], None] = lambda text: say(one_line(printable(text)))  # names have bytes of any kind
         if kwargs.get("cost") is not None:
             raise InputError(
                 "Expected no cost= to watch a folder, whose budget is in samples, but got one; leave it out."
