@@ -101,8 +101,8 @@ def test_the_bundled_network_is_read_without_being_run():
 
 @pytest.mark.slow
 def test_a_module_in_the_current_folder_does_not_stand_in_for_an_installed_one(tmp_path):
-    (tmp_path / "colorsys.py").write_text("open('was-run', 'w').close()\n")
-    (tmp_path / "sampling.py").write_text("import colorsys\nnumber = colorsys.ONE_THIRD\n")
+    (tmp_path / "tabnanny.py").write_text("open('was-run', 'w').close()\n")
+    (tmp_path / "sampling.py").write_text("import tabnanny\nnumber = tabnanny.verbose\n")
     code = (
         "import os, sys; sys.path.remove(''); from tm_bandit.cli import main;"
         "code = main(['stats', 'x.npy', '-o', 'r.npz', '--feature', 'sampling:number']);"
