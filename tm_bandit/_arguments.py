@@ -6,7 +6,7 @@ import math
 import numbers
 import os
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -134,6 +134,23 @@ def check_name(what: str, value: Any) -> str:
     return value
 
 
+def check_options(name: str, value: Any) -> dict[str, Any]:
+    """Return keyword arguments, or whatever else has names, as a dictionary; an empty one if there are none.
+
+    Args:
+        name: name of the argument, for the error.
+        value: what the user gave; ``None`` stands for none.
+
+    Raises:
+        InputError: if it is no mapping of strings.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise InputError(f"Expected `{name}` to be a dictionary with names as keys, but got {value!r}.")
+    return dict(value)
+
+
 def check_path(name: str, value: Any) -> str:
     """Return a path as a string.
 
@@ -150,6 +167,10 @@ def check_path(name: str, value: Any) -> str:
         'runs'
     """
     path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
-    if not isinstance(path, str) or "\0" in path:
+    try:
+        known = isinstance(path, str) and b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:  # halves of characters
+        known = False
+    if not isinstance(path, str) or not known:
         raise InputError(f"Expected `{name}` to be a path, but got {value!r}; give a string or a pathlib.Path.")
     return path

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from tm_bandit._arguments import check_path
 from tm_bandit.errors import InputError
 
 __all__ = ["Stamp", "atomic_write", "check_writable", "stamp_of"]
@@ -49,10 +50,17 @@ def check_writable(path: str | os.PathLike[str], inputs: Iterable[str | os.PathL
     Raises:
         InputError: if the folder is missing or read-only, or if ``path`` is a folder, a device or one of the inputs.
     """
-    if "\0" in os.fspath(path):
-        raise InputError(f"Expected the name of a file, but got {os.fspath(path)!r}, which has a NUL in it; rename it.")
+    path = check_path("path", path)
     target = Path(os.path.realpath(path)) if os.path.islink(path) else Path(path)
     folder = target.parent
+    try:
+        os.lstat(target)
+    except FileNotFoundError:
+        pass
+    except OSError as error:  # a name that is too long, a file where a folder should be
+        raise InputError(
+            f"Expected the name of a file, but got {target} ({error.strerror}); choose another."
+        ) from error
     if not folder.is_dir():
         raise InputError(f"Expected a file in an existing folder, but got {target}; create {folder} first.")
     if target.is_dir():

@@ -1,4 +1,4 @@
-"""Arrays in ``.npz`` files: no more memory is asked for than the file has content for."""
+"""Archives, and arrays in ``.npz`` files: no more memory is asked for than the file has content for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import zipfile
 from typing import IO, Any
 
 import numpy as np
+
+#: Times that packed numbers may grow, and bytes up to which they may grow by more. What was measured grows by ten; the
+#: most that the format can do is a thousand.
+_GROWTH, _HARMLESS = 100, 2**28
 
 
 def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -26,18 +30,42 @@ def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     return shape, fortran, dtype
 
 
+def unpack(archive: zipfile.ZipFile, name: str) -> bytes:
+    """Read one member of any archive.
+
+    Args:
+        archive: the opened file.
+        name: the member's name.
+
+    Raises:
+        ValueError: if it grows suspiciously.
+    """
+    _check_growth(archive.getinfo(name))
+    return archive.read(name)
+
+
+def _check_growth(member: zipfile.ZipInfo) -> None:
+    if member.file_size > max(_HARMLESS, _GROWTH * member.compress_size):
+        raise ValueError(
+            f"{member.filename} grows from {member.compress_size} to {member.file_size} bytes when it is unpacked; if "
+            "it is meant, write it without packing, as numpy.savez does"
+        )
+
+
 def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray[Any, Any]:
     """Read one array of an archive.
 
-    numpy makes room for whatever a header claims, also for 10^12 entries in a file of a few bytes.
+    numpy makes room for whatever a header claims, also for 10^12 entries in a file of a few bytes, and a few megabytes
+    of zeros, packed, fill the memory of a machine.
 
     Args:
         archive: the opened file.
         member: the array.
 
     Raises:
-        ValueError: if the header claims more than the member holds.
+        ValueError: if the header claims more than the member holds, or that grows suspiciously.
     """
+    _check_growth(member)
     with archive.open(member) as file:
         shape, _, dtype = read_header(file)
         if math.prod(shape) * dtype.itemsize > member.file_size:

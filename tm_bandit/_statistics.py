@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +13,9 @@ import torch
 
 from tm_bandit._files import atomic_write
 from tm_bandit._npz import read_header, read_member
+from tm_bandit._weights_file import is_archive
 from tm_bandit.errors import InputError
+from tm_bandit.functional.moments import check_width
 
 _KEYS = ("mu", "sigma", "num_samples", "extractor", "feats")
 
@@ -38,6 +41,8 @@ def read_statistics(path: Path) -> StoredStatistics:
     Raises:
         InputError: if there is no such file, it cannot be read, or it holds no statistics.
     """
+    if os.path.exists(path) and not os.path.isfile(path):  # whoever opens a pipe waits for ever
+        raise InputError(f"Expected a reference file, but {path} is no regular file.")
     try:
         content = _read_pt(path) if path.suffix.lower() == ".pt" else _read_npz(path)
     except FileNotFoundError as error:
@@ -56,6 +61,7 @@ def read_statistics(path: Path) -> StoredStatistics:
                 f"Expected arrays `mu` and `sigma`, or rows in `feats`, in {path}, but got {found}; make a reference "
                 "file with `tm-bandit stats` or `ReferenceStatistics.from_images(...).save(path)`."
             )
+        check_width(rows.shape[1])
         exact = rows.astype(np.float64)  # clean-fid's files for KID hold nothing but rows
         content = {**content, "mu": exact.mean(0), "sigma": np.cov(exact, rowvar=False), "num_samples": len(rows)}
     count, name = content.get("num_samples"), content.get("extractor")
@@ -111,6 +117,7 @@ def _read_npz(path: Path) -> Mapping[str, Any]:
 
 def _read_pt(path: Path) -> Mapping[str, Any]:
     # What an array and a number are pickled with; the functions' own names differ between versions of numpy.
+    is_archive(path)
     kinds: list[Any] = [np.ndarray, np.dtype, np.zeros(1).__reduce__()[0], np.float64(0).__reduce__()[0]]
     kinds += [type(np.dtype(kind)) for kind in (np.float16, np.float32, np.float64, np.int64)]
     with torch.serialization.safe_globals(kinds):

@@ -16,6 +16,7 @@ from typing import IO, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from tm_bandit._npz import unpack
 from tm_bandit.errors import ArmError
 
 #: Where a file that this package wrote says whose weights it holds.
@@ -154,6 +155,24 @@ def read_file(path: str | os.PathLike[str], key: str = "state_dict") -> WeightsF
     return WeightsFile(weights)
 
 
+def is_archive(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file of torch's is an archive, which can be mapped into memory; older ones cannot.
+
+    Args:
+        path: the file.
+
+    Raises:
+        ValueError: if something in it is packed. Torch packs nothing, and what is packed can grow a thousandfold.
+    """
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        packed = [member.filename for member in archive.infolist() if member.compress_type != zipfile.ZIP_STORED]
+    if packed:
+        raise ValueError(f"{packed[0]} in it is packed, as torch does not do it")
+    return True
+
+
 def read_script(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """Return the tensors of a TorchScript archive by name, in the order of its ``state_dict``; its code is not run.
 
@@ -190,13 +209,14 @@ def _is_signature(value: Any) -> bool:
 
 
 def _load(path: Path) -> Any:
+    if path.exists() and not path.is_file():  # whoever opens a pipe waits for ever
+        raise ArmError(f"Expected the checkpoint {path}, but it is no regular file.")
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
             return load_file(path)
-        # Files of the format before zip cannot be mapped.
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive(path))
     except FileNotFoundError as error:
         raise ArmError(f"Expected the checkpoint {path}, but the file is gone.") from error
     except ImportError:
@@ -207,7 +227,7 @@ def _load(path: Path) -> Any:
         # Ordinary hyperparameters (a path, an enum, a numpy number) are enough for torch to refuse the whole file.
         try:
             if not tarfile.is_tarfile(path):  # torch unpacks those to disk
-                mmap = zipfile.is_zipfile(path)
+                mmap = is_archive(path)
                 return torch.load(path, map_location="cpu", weights_only=False, mmap=mmap, pickle_module=_TensorsOnly)
         except Exception as other:  # torch raises many kinds for files that are cut off
             raise _unreadable(path, other) from error
@@ -270,8 +290,8 @@ class _ScriptUnpickler(_TensorUnpickler):
     """Rebuilds the tree of modules of a TorchScript archive, in which tensors are files of their own."""
 
     def __init__(self, archive: zipfile.ZipFile, root: str) -> None:
-        super().__init__(io.BytesIO(archive.read(f"{root}data.pkl")))
-        self._read = lambda key: archive.read(f"{root}data/{key}")
+        super().__init__(io.BytesIO(unpack(archive, f"{root}data.pkl")))
+        self._read = lambda key: unpack(archive, f"{root}data/{key}")
 
     def find_class(self, module: str, name: str) -> Any:
         if module.startswith("__torch__"):

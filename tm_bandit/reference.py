@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tm_bandit._arguments import check_count, check_path
+from tm_bandit._arguments import check_count, check_number, check_path
 from tm_bandit._device import as_float64, check_dense, exact_device
 from tm_bandit._statistics import StoredStatistics, read_statistics, write_statistics
 from tm_bandit.errors import InputError
@@ -142,6 +142,8 @@ class ReferenceStatistics:
             extractor: name of the network that made the rows.
             rows: the rows themselves or some of them, if they are to be kept.
         """
+        if not isinstance(moments, Moments):
+            raise InputError(f"Expected `moments` to be Moments, but got a {type(moments).__name__}.")
         return cls(moments.mean, covariance(moments), moments.count, extractor, rows)
 
     @classmethod
@@ -211,7 +213,9 @@ class ReferenceStatistics:
         Returns:
             The path that was written.
         """
-        target = Path(path)
+        target = Path(check_path("path", path))
+        if not target.name:
+            raise InputError(f"Expected the name of a file, but got {target}.")
         if target.suffix.lower() not in (".npz", ".pt"):
             target = target.with_name(target.name + ".npz")
         mean, sigma = self.mean.cpu().numpy(), self.covariance.cpu().numpy()
@@ -268,6 +272,7 @@ class ReferenceStatistics:
         Args:
             num_samples: number of samples; each number is computed once for all arms.
         """
+        num_samples = int(check_number("num_samples", check_count("num_samples", num_samples, 1)))
         if num_samples not in self._biases:
             self._biases[num_samples] = bias_curve(self.eigenvalues, num_samples)
         return self._biases[num_samples]

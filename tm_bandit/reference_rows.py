@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tm_bandit._arguments import check_count
-from tm_bandit._device import exact_device
+from tm_bandit._device import check_dense, exact_device
 from tm_bandit.errors import InputError
 from tm_bandit.functional.kernels import Kernel, mean_of_pairs, mean_similarity
 from tm_bandit.functional.moments import LARGEST_FEATURE
@@ -31,6 +31,9 @@ class ReferenceRows:
     """
 
     def __init__(self, rows: Tensor) -> None:
+        check_dense(rows)
+        if not isinstance(rows, Tensor) or rows.is_complex():
+            raise InputError("Expected rows of real samples as a tensor of real numbers, but got something else.")
         values = rows.detach()
         values = values if values.is_floating_point() else values.to(torch.float64)
         if values.ndim != 2 or values.shape[1] == 0 or len(values) < 2:

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from torch import nn
 from tests._make import class_probs
 from tests.callbacks.models import Gen
 from tests.cli.parts import Outcome
+from tests.fuzz.junk import soon
 from tests.report.results import make_result
 from tests.selection.toy import MeanMetric, gaussian
 from tm_bandit import (
@@ -23,9 +25,13 @@ from tm_bandit import (
     ReferenceStatistics,
     SelectionResult,
 )
+from tm_bandit._weights_file import read_weights
 from tm_bandit.callbacks import BanditCheckpoint
 from tm_bandit.cli import main
+from tm_bandit.data import open_source
+from tm_bandit.data.images import decode_image
 from tm_bandit.errors import ArmError, BanditError, InputError
+from tm_bandit.selection.watcher import Watcher
 
 
 def odd_tensors():
@@ -204,6 +210,57 @@ def test_names_that_no_file_and_no_page_can_hold(name):
     assert selector.arms == []
 
 
+def test_a_name_is_no_markdown():
+    names = ["<img src=x>", "a|b", "`x`", "[x](https://example.org)"]
+    selector = ModelSelector(MeanMetric(), {name: gaussian(1.0) for name in names}, budget=80, samples="features")
+    text = selector.run(progress=False).to_markdown()
+    shown = ["\\<img src=x>", "a\\|b", "\\`x\\`", "[x]\\(https://example.org)"]
+    assert all(f" {name} |" in text or f"**{name}** |" in text for name in shown)
+
+
+def test_images_without_a_network_are_no_features(tmp_path):
+    wide = torch.zeros(3, 3 * 256 * 256)
+    metric = OptimisticFID("none")
+    with pytest.raises(InputError, match="288 GiB"):
+        metric.update(wide, real=True)
+    assert metric.num_features is None
+    with pytest.raises(InputError, match="288 GiB"):
+        ReferenceStatistics.from_features(wide)
+    np.savez(tmp_path / "rows.npz", feats=wide.numpy())
+    with pytest.raises(InputError, match="288 GiB"):
+        ReferenceStatistics.load(tmp_path / "rows.npz")
+
+
+def test_files_that_are_none_are_not_waited_for(tmp_path):
+    for name in ("r.npz", "r.npy", "r.pt", "step1.ckpt", "picture.png"):
+        os.mkfifo(tmp_path / name)
+    with soon():
+        for read in (ReferenceStatistics.load, open_source):
+            for name in ("r.npz", "r.npy", "r.pt"):
+                with pytest.raises(InputError):
+                    read(tmp_path / name)
+        with pytest.raises(InputError, match="no regular file"):
+            open_source(tmp_path)
+        with pytest.raises(InputError, match="regular file"):
+            decode_image(tmp_path / "picture.png")
+        with pytest.raises(ArmError, match="no regular file"):
+            read_weights(tmp_path / "step1.ckpt")
+
+
+def test_a_watcher_takes_any_name(tmp_path, capsys):
+    names = [b"\xff\xfe.ckpt", b"two\nlines.ckpt", "\u202eodd.ckpt".encode(), b"a|b.ckpt"]
+    for name in names:
+        saved_gen(tmp_path / "new.pth")
+        os.rename(tmp_path / "new.pth", os.path.join(os.fsencode(tmp_path), name))
+    os.mkfifo(tmp_path / "pipe.ckpt")
+    watcher = Watcher(tmp_path, Gen, OptimisticIS(nn.Identity()), budget=40, batch_size=10, settle=0)
+    with soon(60), closing(watcher):
+        while watcher.look():
+            pass
+    assert set(watcher.selector.arms) == {"\u202eodd", "a|b"}
+    assert all("is left out" in line or "best so far" in line for line in capsys.readouterr().out.splitlines())
+
+
 def test_results_that_cannot_be_read(tmp_path):
     (tmp_path / "picture.json").write_bytes(b"\x89PNG\xff\xfe")
     for place in ("nowhere.json", ".", "picture.json", "a\0b"):
@@ -270,8 +327,6 @@ def test_a_corrupt_first_checkpoint_is_an_arm_that_fails(tmp_path):
 
 @pytest.mark.parametrize("extra", [{}, {"hyper_parameters": Settings()}])
 def test_checkpoints_of_the_format_before_zip(tmp_path, extra):
-    from tm_bandit._weights_file import read_weights
-
     module = saved_gen(tmp_path / "old.ckpt", legacy=True, **extra)
     found = read_weights(tmp_path / "old.ckpt")
     assert set(found) == set(module.state_dict())
@@ -289,8 +344,6 @@ class Trap:
 
 
 def test_a_trap_in_a_checkpoint_of_the_format_before_zip(tmp_path):
-    from tm_bandit._weights_file import read_weights
-
     saved_gen(tmp_path / "old.ckpt", legacy=True, trap=Trap(tmp_path / "was-run"))
     read_weights(tmp_path / "old.ckpt")
     assert not (tmp_path / "was-run").exists()

@@ -10,6 +10,7 @@ import sys
 import warnings
 import zipfile
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,15 +18,17 @@ import torch
 from PIL import EpsImagePlugin, Image
 from torch import nn
 
+import tm_bandit
 from tests.extractors.networks import TinyClip, save_script
 from tests.report.results import make_result
 from tm_bandit import OptimisticIS, ReferenceStatistics
 from tm_bandit._files import atomic_write
+from tm_bandit._weights_file import read_weights
 from tm_bandit.callbacks import BanditCheckpoint
 from tm_bandit.cli import main
 from tm_bandit.data import ImageFolder, open_source
 from tm_bandit.data.images import decode_image
-from tm_bandit.errors import InputError, WeightsError
+from tm_bandit.errors import ArmError, InputError, WeightsError
 from tm_bandit.extractors import resolve
 from tm_bandit.extractors.weights import bundled_inception, load_tensors
 
@@ -98,17 +101,18 @@ def test_the_bundled_network_is_read_without_being_run():
 
 @pytest.mark.slow
 def test_a_module_in_the_current_folder_does_not_stand_in_for_an_installed_one(tmp_path):
-    (tmp_path / "colorsys.py").write_text("open('was-run', 'w').close()\n")
-    (tmp_path / "sampling.py").write_text("import colorsys\nnumber = colorsys.ONE_THIRD\n")
+    (tmp_path / "tabnanny.py").write_text("open('was-run', 'w').close()\n")
+    (tmp_path / "sampling.py").write_text("import tabnanny\nnumber = tabnanny.verbose\n")
     code = (
-        "import sys; from tm_bandit.cli import main; before = list(sys.path);"
+        "import os, sys; sys.path.remove(''); from tm_bandit.cli import main;"
         "code = main(['stats', 'x.npy', '-o', 'r.npz', '--feature', 'sampling:number']);"
-        "assert sys.path == before; sys.exit(code)"
+        "assert os.getcwd() not in sys.path; sys.exit(code)"
     )
     np.save(tmp_path / "x.npy", np.zeros((4, 8, 8, 3), np.uint8))
-    # `-P`: Python itself puts the folder first when a program is started in other ways than by its command.
-    here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[1:])}
-    done = subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, env=here, capture_output=True, text=True)
+    # Python itself puts the folder first when a program is started in other ways than by its command.
+    root = str(Path(tm_bandit.__file__).parents[1])
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join([root, *sys.path[1:]])}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=here, capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
     assert "to be a module or function" in done.stderr  # `sampling` itself was found
     assert not (tmp_path / "was-run").exists()
@@ -166,7 +170,7 @@ def test_no_program_is_started_for_a_picture(tmp_path, monkeypatch):
     interpreter.write_text(f"#!/bin/sh\ntouch {mark}\nexit 1\n")
     interpreter.chmod(0o755)
     monkeypatch.setenv("PATH", f"{interpreter.parent}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)  # so that it is looked for anew
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None, raising=False)  # so that it is looked for anew
     picture = tmp_path / "picture.png"
     picture.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n%%EOF\n")
     with pytest.raises(subprocess.CalledProcessError), Image.open(picture) as image:
@@ -227,6 +231,36 @@ def claims(shape, kind="<f8", content=b""):
     file = io.BytesIO()
     np.lib.format.write_array_header_1_0(file, {"descr": kind, "fortran_order": False, "shape": shape})
     return file.getvalue() + content
+
+
+def pack(path, **members):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+def test_a_small_file_does_not_fill_the_memory(tmp_path):
+    side = 5800
+    zeros = claims((side, side), content=bytes(8 * side**2))
+    pack(tmp_path / "bomb.npz", **{"mu.npy": claims((side,), content=bytes(8 * side)), "sigma.npy": zeros})
+    assert (tmp_path / "bomb.npz").stat().st_size < 400_000
+    for read, options in ((ReferenceStatistics.load, {}), (open_source, {"key": "sigma"})):
+        with pytest.raises(InputError, match="grows from"):
+            read(tmp_path / "bomb.npz", **options)
+    few = np.zeros((2000, 20))  # grows a thousandfold too, but to nothing that matters
+    np.savez_compressed(tmp_path / "few.npz", few)
+    assert len(open_source(tmp_path / "few.npz")) == 2000
+
+
+def test_torch_s_files_are_not_unpacked(tmp_path):
+    path = tmp_path / "weights.pt"
+    torch.save({"state_dict": {"a": torch.zeros(9)}, "mu": torch.zeros(2), "sigma": torch.eye(2)}, path)
+    with zipfile.ZipFile(path) as archive:
+        members = {item: archive.read(item) for item in archive.namelist()}
+    pack(path, **members)
+    for read in (load_tensors, read_weights, ReferenceStatistics.load):
+        with pytest.raises((ValueError, ArmError), match="is packed"):
+            read(path)
 
 
 @pytest.mark.parametrize("packed", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])

@@ -11,14 +11,22 @@ from hypothesis import strategies as st
 from tests.fuzz.junk import rounds, soon
 from tests.report.results import make_result
 from tm_bandit.cli import main
+from tm_bandit.cli.parser import build_parser
 
 PLACES = ["real.npy", "near.npy", "ref.npz", "result.json", "folder", "nowhere.npz", "module.py", "..", ".",
           "/dev/null", "", "a\0b", "\udcff", "parts:good", "parts:raising", "parts:number", "no:thing"]  # fmt: skip
 VALUES = [*PLACES, "0", "1", "20", "-3", str(10**21), "nan", "inf", "1e400", "0.05", "ucb", "witness", "likely", "auto"]
-OPTIONS = ["--budget", "--batch-size", "--bound", "--delta", "--policy", "--goal", "--stop", "--epsilon", "--burn-in",
-           "--seed", "--key", "--resize", "--feature", "--weights", "--device", "--metric", "--module", "--max-pixels",
-           "--reference", "--replacement", "--skip-unreadable", "--normalize", "--quiet", "--json", "--markdown",
-           "--plot", "--html", "-o", "--workers", "--help", "--version", "--nonsense"]  # fmt: skip
+#: Every option of every sub-command but two: one goes on for ever, and one starts a cluster.
+OPTIONS = sorted(
+    {
+        option
+        for action in build_parser()._actions
+        for parser in (action.choices or {}).values()
+        for option in parser._option_string_actions
+    }
+    - {"--idle", "--ray"}
+    | {"--version", "--nonsense"}
+)
 PARTS = """
 import torch
 def good(num_samples, generator): return torch.randn(num_samples, 3, generator=generator)
@@ -30,7 +38,8 @@ number = 3
 @st.composite
 def commands(draw):
     """A sub-command with arms, options and places, some of which fit together."""
-    words = [draw(st.sampled_from(["stats", "select", "report", "report", "nonsense", ""]))]
+    words = [draw(st.sampled_from(["stats", "select", "report", "watch", "cache", "demo", "nonsense", ""]))]
+    words += {"watch": ["--idle", "0"], "demo": ["--out", "real.npy"]}.get(words[0], [])  # lest it go on for ever
     for _ in range(draw(st.integers(0, 3))):
         words += ["--arm", draw(st.sampled_from(["a", "b", "", "a=b", "\udcff"])) + "=" + draw(st.sampled_from(PLACES))]
     for _ in range(draw(st.integers(0, 4))):
@@ -43,6 +52,7 @@ def commands(draw):
 @pytest.mark.filterwarnings("ignore")
 def test_any_words_end_in_an_exit_code(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     rng = np.random.default_rng(0)
     (tmp_path / "folder").mkdir()
     (tmp_path / "parts.py").write_text(PARTS)

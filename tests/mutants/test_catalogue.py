@@ -25,6 +25,15 @@ def test_a_survivor_is_told_from_a_mutant_that_is_noticed(tmp_path):
     assert (tmp_path / "doubling.py").read_text() == "def double(x):\n    return 2 * x\n"
 
 
+def test_the_test_that_noticed_before_is_asked_first_and_the_others_if_it_is_gone(tmp_path):
+    (tmp_path / "doubling.py").write_text("def double(x):\n    return 2 * x\n")
+    test = "from doubling import double\n\ndef test_one():\n    assert double(2) == 4\n\n"
+    (tmp_path / "test_code.py").write_text(f"{test}{test.replace('one', 'two')}")
+    mutant = Mutant("doubling.py", "2 * x", "3 * x", "test_code.py")
+    assert noticed(mutant, tmp_path, "test_code.py::test_two") == "test_code.py::test_two"
+    assert noticed(mutant, tmp_path, "test_code.py::test_gone") == "test_code.py::test_one"
+
+
 def test_a_test_that_fails_anyway_notices_nothing(tmp_path):
     (tmp_path / "doubling.py").write_text("def double(x):\n    return 2 * x\n")
     (tmp_path / "test_code.py").write_text("def test():\n    raise AssertionError\n")

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tm_bandit._arguments import check_count, check_path
 from tm_bandit._npz import read_header, read_member
 from tm_bandit.data.images import resize_pixels
 from tm_bandit.data.source import SampleSource
@@ -44,9 +45,11 @@ class ArraySource(SampleSource):
 
     def __init__(self, array: np.ndarray[Any, Any], path: str | os.PathLike[str], resize: int | None = None) -> None:
         super().__init__(path)
+        if not isinstance(array, np.ndarray):
+            raise InputError(f"Expected an array of samples, but got a {type(array).__name__}; use `numpy.asarray`.")
         self._channels_last = _check_samples(array, self.path)
         self._array = array
-        self.resize = resize
+        self.resize = None if resize is None else check_count("resize", resize, 1)
         # What torch can hold: numbers in this machine's byte order, of at most 64 bits.
         self._dtype = np.dtype(np.float64) if array.dtype.itemsize > 8 else array.dtype.newbyteorder("=")
 
@@ -62,6 +65,7 @@ class ArraySource(SampleSource):
         Raises:
             InputError: if the file cannot be read, or holds no array of samples.
         """
+        path = check_path("path", path)
         return cls(open_array(path, _sample_key(array_names(path), Path(path), key)), path, resize)
 
     @property

@@ -15,6 +15,7 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from tm_bandit._arguments import check_count, check_path
 from tm_bandit.data.source import SampleSource
 from tm_bandit.errors import InputError
 
@@ -48,8 +49,11 @@ def list_images(folder: str | os.PathLike[str], suffixes: Sequence[str] | None =
     Raises:
         InputError: if the folder holds no image.
     """
-    root = Path(folder)
-    endings = tuple(suffix.lower() for suffix in suffixes or IMAGE_SUFFIXES)
+    root = Path(check_path("folder", folder))
+    known = IMAGE_SUFFIXES if suffixes is None else suffixes
+    if isinstance(known, str) or not isinstance(known, Sequence) or not all(isinstance(item, str) for item in known):
+        raise InputError(f"Expected `suffixes` to be a list of endings such as '.png', but got {suffixes!r}.")
+    endings = tuple(suffix.lower() for suffix in known)
     found, seen = [], set()
     for parent, folders, files in os.walk(root, followlinks=True):
         # A link to a folder above or beside would let its images count twice, or without end.
@@ -79,6 +83,7 @@ def decode_image(path: str | os.PathLike[str], resize: int | None = None, max_pi
         InputError: if the file cannot be decoded, for example because it was cut off, or is too large.
     """
     try:
+        _check_regular(path)
         with Image.open(path, formats=_kinds()) as image:
             _check_pixels(image, max_pixels)
             pixels = np.array(_to_rgb(image), dtype=np.uint8).transpose(2, 0, 1)
@@ -135,7 +140,8 @@ class ImageFolder(SampleSource):
         max_pixels: int = MAX_PIXELS,
     ) -> None:
         super().__init__(path)
-        self.resize, self.max_pixels = resize, max_pixels
+        self.resize = None if resize is None else check_count("resize", resize, 1)
+        self.max_pixels = check_count("max_pixels", max_pixels, 1)
         files = list_images(self.path, suffixes)
         with ThreadPoolExecutor(min(16, len(files))) as pool:  # waiting for the disk, not for the processor
             headers = list(pool.map(_read_header, files, [max_pixels] * len(files)))
@@ -189,6 +195,11 @@ def _kinds() -> list[str]:
     return [kind for kind in _KINDS if kind in Image.OPEN]
 
 
+def _check_regular(path: str | os.PathLike[str]) -> None:
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise ValueError("no regular file")  # whoever opens a pipe waits for ever
+
+
 def _check_pixels(image: Image.Image, most: int) -> None:
     width, height = image.size
     if width * height > most:
@@ -198,6 +209,7 @@ def _check_pixels(image: Image.Image, most: int) -> None:
 def _read_header(path: Path, max_pixels: int) -> _Header:
     """Read an image's size without decoding its pixels."""
     try:
+        _check_regular(path)
         with Image.open(path, formats=_kinds()) as image:
             _check_pixels(image, max_pixels)
             return _Header(path, image.size)

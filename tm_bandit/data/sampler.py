@@ -9,6 +9,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from tm_bandit._arguments import check_count, check_flag
 from tm_bandit.data.source import SampleSource
 from tm_bandit.errors import InputError
 
@@ -49,11 +50,13 @@ class SourceSampler:
         skip_unreadable: bool = False,
         paired: bool = False,
     ) -> None:
+        if not isinstance(source, SampleSource):
+            raise InputError(f"Expected a source of samples, but got a {type(source).__name__}; use `open_source`.")
         self.source = source
-        self.replacement = replacement
-        self.skip_unreadable = skip_unreadable
+        self.replacement = check_flag("replacement", replacement)
+        self.skip_unreadable = check_flag("skip_unreadable", skip_unreadable)
         self._unreadable: list[str] = []
-        text = f"{seed}" if paired else f"{seed}/{name}"
+        text = f"{seed}" if check_flag("paired", paired) else f"{seed}/{name}"
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         deck = torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
         self._order = torch.randperm(len(source), generator=deck).tolist()
@@ -106,7 +109,8 @@ class SourceSampler:
             InputError: see there.
         """
         samples: list[T] = []
-        while len(samples) < num_samples and (self.replacement or self._position < len(self._order)):
+        num_samples = check_count("num_samples", num_samples, 1)
+        while len(samples) < num_samples and (self._order if self.replacement else self.remaining):
             index = self._next(generator)
             try:
                 samples.append(read(index))

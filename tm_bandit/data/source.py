@@ -22,7 +22,7 @@ class SampleSource(ABC):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = Path(check_path("path", path))
         self.unreadable: list[Path] = []
 
     @property
@@ -81,10 +81,11 @@ def open_source(
             resize=resize,
             skip_unreadable=skip_unreadable,
             suffixes=suffixes,
-            max_pixels=max_pixels or MAX_PIXELS,
+            max_pixels=MAX_PIXELS if max_pixels is None else max_pixels,
         )
-    if not os.path.exists(target):
-        raise InputError(f"Expected a folder of images or a .npy/.npz file, but got {target}, which does not exist.")
+    if not os.path.isfile(target):
+        what = "is no regular file" if os.path.exists(target) else "does not exist"
+        raise InputError(f"Expected a folder of images or a .npy/.npz file, but got {target}, which {what}.")
     if target.suffix.lower() in (".npy", ".npz"):
         return ArraySource.open(target, key=key, resize=resize)
     raise InputError(f"Expected a folder of images or a .npy/.npz file, but got {target}; convert it to one of these.")

@@ -64,7 +64,7 @@ class Conditions:
     def __init__(self, given: ConditionsLike) -> None:
         check_dense(given)
         self._given: Any = given
-        if not _is_sequence(given):
+        if not is_sequence(given):
             if not callable(given):
                 raise InputError(
                     f"Expected conditions to be a sequence or a function of (draw, size), but got "
@@ -83,7 +83,7 @@ class Conditions:
     @property
     def kind(self) -> int | str:
         """The length of the list, or ``"function"``: what a saved run can say about them."""
-        return len(self._given) if _is_sequence(self._given) else "function"
+        return len(self._given) if is_sequence(self._given) else "function"
 
     def take(self, draw: int, size: int, seed: tuple[object, ...]) -> tuple[Any, ...] | Tensor:
         """Return the conditions of one draw: a tensor on the CPU if a tensor was given, else a tuple.
@@ -97,13 +97,13 @@ class Conditions:
             InputError: if they cannot be had, or a function returns another number of them.
         """
         try:
-            taken = self._read(draw, size, seed) if _is_sequence(self._given) else self._given(draw, size)
+            taken = self._read(draw, size, seed) if is_sequence(self._given) else self._given(draw, size)
         except Exception as error:  # whatever a user's function or dataset raises
             raise InputError(
                 f"Expected conditions for the {size} samples of draw {draw}, but got {brief(error)}; repair conditions."
             ) from error
-        if not _is_sequence(taken) or len(taken) != size:
-            got = f"{len(taken)}" if _is_sequence(taken) else f"a {type(taken).__name__}"
+        if not is_sequence(taken) or len(taken) != size:
+            got = f"{len(taken)}" if is_sequence(taken) else f"a {type(taken).__name__}"
             raise InputError(
                 f"Expected conditions({draw}, {size}) to return {size} entries, one per sample, but got {got}; return "
                 "a sequence with exactly as many entries as were asked for."
@@ -150,8 +150,8 @@ def chunk_of(conditions: tuple[Any, ...] | Tensor, chunk: int, size: int) -> tup
     return conditions[places] if isinstance(conditions, Tensor) else tuple(conditions[place] for place in places)
 
 
-def _is_sequence(value: object) -> bool:
+def is_sequence(value: object) -> bool:
+    """Whether conditions are a list of some kind: also a dataset or an array, but not a text, which is one prompt."""
     if isinstance(value, (Tensor, np.ndarray)):
         return value.ndim > 0
-    # Datasets and arrays are sequences for us, if not for Python; a text is one for Python, but is a single prompt.
     return hasattr(value, "__len__") and hasattr(value, "__getitem__") and not isinstance(value, (str, bytes, Mapping))

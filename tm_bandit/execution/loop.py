@@ -80,14 +80,15 @@ def run_to_the_end(
         workers: see :meth:`tm_bandit.ModelSelector.run`.
         timeout: seconds that a worker may take for a pull.
     """
-    if workers is not None and workers != 0:
+    alone = isinstance(workers, int) and workers == 0
+    if workers is not None and not alone:
         from tm_bandit.execution.hand_out import pulls_by_workers
         from tm_bandit.execution.workers import make_workers
 
         with closing(pulls_by_workers(run, kit, make_workers(workers), timeout)) as pulls:
             interrupted = watch(pulls)
         return finish(interrupted)
-    if workers == 0:
+    if alone:
         return _together(run, finish, kit, watch, Ranks())
     with joined_ranks() as ranks:
         return _together(run, finish, kit, watch, ranks)

@@ -25,7 +25,7 @@ class Clip(Network):
 
     Raises:
         WeightsError: if the model cannot be loaded.
-        InputError: if a model object comes without its processor.
+        InputError: if it is no model, or a model object comes without its processor.
 
     Example::
 
@@ -39,11 +39,14 @@ class Clip(Network):
             model, processor, label = *_load(os.fspath(model)), str(model)
         else:
             label = f"clip:{getattr(model, 'name_or_path', '') or type(model).__name__}"
+        width = getattr(getattr(model, "config", None), "projection_dim", None)
+        if not isinstance(width, int):
+            raise InputError(f"Expected a CLIP model or the name of one, but got a {type(model).__name__}.")
         if processor is None:
             raise InputError("Expected the processor of the CLIP model, but got none; give Clip(model, processor).")
         super().__init__(model, label)
         self.processor = processor
-        self.num_features = int(model.config.projection_dim)
+        self.num_features = width
         self._latest: tuple[Callable[[Tensor], bool], Tensor] | None = None
 
     def forward(self, inputs: Any, layer: str | None = None) -> Tensor:

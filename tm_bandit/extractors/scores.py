@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
+from tm_bandit._arguments import check_flag
 from tm_bandit.errors import InputError
 from tm_bandit.extractors.extractor import evaluating
 
@@ -44,7 +45,9 @@ class Score:
             )
         self.function = function
         self.name = getattr(function, "__name__", type(function).__name__)
-        self.conditional = _wants_conditions(function) if conditional is None else bool(conditional)
+        self.conditional = (
+            _wants_conditions(function) if conditional is None else check_flag("conditional", conditional)
+        )
         self._one_by_one = False
 
     def __call__(self, samples: Any, conditions: Sequence[Any] | None = None) -> Tensor:

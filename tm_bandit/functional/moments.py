@@ -12,6 +12,9 @@ from tm_bandit.errors import InputError
 #: Beyond this, powers of features (up to the sixth, in moments of scores) overflow float64 and values would be NaN.
 LARGEST_FEATURE = 1e45
 
+#: The covariance of more features takes over 8 GiB. Who has more has images that went through no network.
+MOST_FEATURES = 2**15
+
 
 class Moments(NamedTuple):
     r"""Count, mean and scatter of a set of rows, in float64.
@@ -30,6 +33,19 @@ class Moments(NamedTuple):
     scatter: Tensor
 
 
+def check_width(num_features: int) -> None:
+    """Raise ``InputError`` if rows have so many features that their covariance would fill a machine's memory.
+
+    Args:
+        num_features: length of a row.
+    """
+    if num_features > MOST_FEATURES:
+        raise InputError(
+            f"Expected rows of at most {MOST_FEATURES:,} features, but got {num_features:,}, whose covariance takes "
+            f"{8 * num_features**2 / 2**30:,.0f} GiB; give a feature network."
+        )
+
+
 def moments_from_rows(rows: Tensor) -> Moments:
     """Compute the moments of rows.
 
@@ -37,7 +53,7 @@ def moments_from_rows(rows: Tensor) -> Moments:
         rows: shape ``(n, d)`` with ``n >= 1``, any floating dtype.
 
     Raises:
-        InputError: if ``rows`` is no matrix with at least one row.
+        InputError: if ``rows`` is no matrix with at least one row, or has too many columns.
 
     Example:
         >>> import torch
@@ -48,6 +64,7 @@ def moments_from_rows(rows: Tensor) -> Moments:
     """
     if rows.ndim != 2 or rows.shape[0] < 1:
         raise InputError(f"Expected rows of shape (n, d) with n >= 1, but got shape {tuple(rows.shape)}.")
+    check_width(rows.shape[1])
     values = rows.to(torch.float64)
     mean = values.mean(dim=0)
     centred = values - mean

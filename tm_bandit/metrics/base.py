@@ -248,7 +248,10 @@ class OptimisticMetric(LoggedMetric, ABC):
 
     def _check_fields(self, fields: Iterable[str]) -> list[str]:
         """Return the asked-for fields, or raise ``InputError`` if :meth:`losses` does not know one."""
-        wanted = list(fields) if isinstance(fields, Iterable) else [fields]
+        try:
+            wanted: list[Any] = list(fields)
+        except TypeError:
+            wanted = [fields]
         unknown = [field for field in wanted if not isinstance(field, str) or field not in self.loss_fields]
         if unknown:
             raise InputError(f"Expected fields out of {self.loss_fields}, but got {unknown}.")

@@ -150,7 +150,7 @@ class FeatureMetric(OptimisticMetric):
             InputError: if the samples are real ones.
             NotReadyError: if the batch is too small for a score; nothing is added then, use ``update`` for it.
         """
-        if real:
+        if check_flag("real", real):
             raise InputError("Expected generated samples in `forward`, but got real ones; use `update(real=True)`.")
         return super().forward(imgs)
 

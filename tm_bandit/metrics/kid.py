@@ -153,7 +153,7 @@ class OptimisticKID(ReferencedMetric):
         Raises:
             InputError: if the reference has no rows, or belongs to another extractor.
         """
-        if reference is not None and reference.rows is None:
+        if isinstance(reference, ReferenceStatistics) and reference.rows is None:
             raise InputError(
                 "Expected a reference with rows, which kernel distances are computed from, but got one with mean and "
                 "covariance only; make it with `keep_rows=True`, or with `tm-bandit stats --rows`."
@@ -191,7 +191,7 @@ class OptimisticKID(ReferencedMetric):
 
     def _view(self, count: int | None = None) -> KernelView:
         log = self.row_log
-        least = log.length if count is None else min(count, log.length)
+        least = log.length if count is None else min(check_count("count", count, 0), log.length)
         if least < 2:
             raise NotReadyError(f"Expected at least two generated samples, but got {least}; add more.")
         reference = self._reference_rows()

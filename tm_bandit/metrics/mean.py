@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics.utilities.distributed import gather_all_tensors
 
-from tm_bandit._arguments import check_choice, check_flag, check_number
+from tm_bandit._arguments import check_choice, check_count, check_flag, check_number
 from tm_bandit._device import as_float64, check_dense, exact_device
 from tm_bandit.errors import InputError, NotReadyError
 from tm_bandit.extractors import Score
@@ -252,7 +252,8 @@ class OptimisticMean(OptimisticMetric):
             count: how many rows, from the first one on; all by default.
         """
         log = self.row_log
-        rows = list(log.blocks(0, log.length if count is None else count, max(log.length, 1)))
+        count = log.length if count is None else min(check_count("count", count, 0), log.length)
+        rows = list(log.blocks(0, count, max(log.length, 1)))
         values = torch.cat(rows)[:, 0] if rows else torch.zeros(0, dtype=torch.float64, device=self.device)
         return -values if self._higher else values
 

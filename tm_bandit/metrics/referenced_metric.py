@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torchmetrics.utilities.distributed import gather_all_tensors
 
+from tm_bandit._arguments import check_flag
 from tm_bandit._device import check_dense
 from tm_bandit.errors import InputError
 from tm_bandit.extractors import NO_EXTRACTOR, resolve
@@ -147,7 +148,7 @@ class ReferencedMetric(FeatureMetric):
         Raises:
             InputError: if dtype or shape are wrong, or values are not finite.
         """
-        if real and self._given_reference is not None:
+        if real is not False and check_flag("real", real) and self._given_reference is not None:
             raise InputError("Expected generated samples only beside a `reference`, but got real ones; leave it out.")
         if not isinstance(rows, Tensor) or rows.dtype not in _DTYPES:
             check_dense(rows)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
-from tm_bandit.errors import InputError
+from tm_bandit.errors import InputError, brief
 from tm_bandit.functional.moments import Moments
 
 T = TypeVar("T")
@@ -336,6 +336,22 @@ class LoggedMetric(Metric):
                 setattr(self, name, as_list(getattr(self, name)))
         if found:
             self._note_merge()
+
+    def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
+        """Take over the samples of another metric of this kind.
+
+        Args:
+            incoming_state: the metric, or its states by name.
+
+        Raises:
+            InputError: if it is of another kind, or has other states.
+        """
+        try:
+            super().merge_state(incoming_state)
+        except InputError:
+            raise
+        except (ValueError, RuntimeError, AttributeError, TypeError) as error:  # whatever a state of another kind does
+            raise InputError(f"Expected a metric of this kind or its states, but got {brief(error)}.") from error
 
     def _reduce_states(self, incoming_state: Mapping[str, Any]) -> None:
         """Merge the states of another metric (``merge_state``), which may go on with its own."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from tm_bandit._arguments import check_number
 from tm_bandit.errors import InputError
 from tm_bandit.policies.board import Board
 from tm_bandit.policies.policy import Policy, lowest
@@ -23,9 +24,7 @@ class Thompson(Policy):
     needs = frozenset({"witness", "stderr"})
 
     def __init__(self, scale: float = 0.5) -> None:
-        if not scale >= 0.0:
-            raise InputError(f"Expected scale >= 0, but got {scale}; 0.5 is the default.")
-        self.scale = scale
+        self.scale = check_number("scale", scale, least=0)
 
     def choose(self, board: Board, rng: random.Random) -> str:
         """Return the arm with the smallest draw."""
@@ -58,9 +57,9 @@ class EpsilonGreedy(Greedy):
     """
 
     def __init__(self, epsilon: float = 0.05) -> None:
-        if not 0.0 <= epsilon <= 1.0:
+        self.epsilon = check_number("epsilon", epsilon, least=0)
+        if self.epsilon > 1.0:
             raise InputError(f"Expected epsilon in [0, 1], but got {epsilon}; 0.05 is the default.")
-        self.epsilon = epsilon
 
     def choose(self, board: Board, rng: random.Random) -> str:
         """Return the arm with the smallest estimate, or any."""

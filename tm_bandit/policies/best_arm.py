@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tm_bandit.errors import InputError
+from tm_bandit._arguments import check_name, check_number
 from tm_bandit.policies.board import Board
 from tm_bandit.policies.policy import ArmStats, Policy, lowest
 
@@ -61,7 +61,7 @@ class SuccessiveHalving(Policy):
         rank_by: the field of :class:`~tm_bandit.policies.ArmStats` that is compared at the end of a rung.
 
     Raises:
-        InputError: if ``reduction_factor`` is not above 1.
+        InputError: if ``reduction_factor`` is not above 1, or ``rank_by`` is no name.
 
     Example:
         >>> from tm_bandit.policies import SuccessiveHalving
@@ -75,10 +75,8 @@ class SuccessiveHalving(Policy):
     """
 
     def __init__(self, reduction_factor: float = 2.0, rank_by: str = "witness") -> None:
-        if not reduction_factor > 1.0:
-            raise InputError(f"Expected reduction_factor above 1, but got {reduction_factor}; 2 halves the arms.")
-        self.reduction_factor = reduction_factor
-        self.rank_by = rank_by
+        self.reduction_factor = check_number("reduction_factor", reduction_factor, above=1)
+        self.rank_by = check_name("the field to rank by", rank_by)
         self.needs = frozenset({rank_by})
         self.rungs: list[Rung] = []
         self._level = 0

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+
+from tm_bandit._arguments import check_count
+from tm_bandit.errors import InputError
+
+#: Spaces that nobody needs more of.
+_WIDEST = 80
 
 #: The columns whose numbers may be missing or infinite.
 _SCORES = frozenset(
@@ -20,13 +27,28 @@ def encode(value: Any, indent: int | None = None) -> str:
 
     Args:
         value: dictionaries, sequences, strings and numbers, those of numpy too.
-        indent: as in :func:`json.dumps`.
+        indent: as in :func:`json.dumps`, a number.
+
+    Raises:
+        InputError: if that is no number, or a very large one.
 
     Example:
         >>> encode({"budget": np.int64(100), "upper": [1.5, float("inf"), float("nan")]})
         '{"budget": 100, "upper": [1.5, "inf", null]}'
     """
+    if indent is not None and check_count("indent", indent, 0) > _WIDEST:
+        raise InputError(f"Expected `indent` to be at most {_WIDEST}, but got more.")
     return json.dumps(_plain(value), indent=indent, allow_nan=False)
+
+
+def escape_markdown(text: str) -> str:
+    r"""Return a text that Markdown shows as it is, in a table too.
+
+    Example:
+        >>> print(escape_markdown("<b> a|b [x](y) [0.1, 0.2]"))
+        \<b> a\|b [x]\(y) [0.1, 0.2]
+    """
+    return re.sub(r"([`*<|]|(?<=\])\()", r"\\\1", text)
 
 
 def decode_history(columns: Mapping[str, Any]) -> dict[str, Any]:

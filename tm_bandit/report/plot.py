@@ -8,9 +8,12 @@ import math
 import os
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tm_bandit._arguments import check_path
 from tm_bandit._files import atomic_write
+from tm_bandit.errors import InputError
 from tm_bandit.report.chart import GREY, PALETTE, Chart, Series, make_chart
 
 if TYPE_CHECKING:
@@ -43,6 +46,7 @@ def plot_result(result: SelectionResult, path: str | os.PathLike[str] | None = N
 
     Raises:
         ModuleNotFoundError: if matplotlib is missing.
+        InputError: if the file's name has an ending that matplotlib does not know.
     """
     try:
         from matplotlib.figure import Figure
@@ -55,6 +59,9 @@ def plot_result(result: SelectionResult, path: str | os.PathLike[str] | None = N
     figure._repr_png_ = functools.partial(_png, figure)  # type: ignore[attr-defined]
     draw(figure, chart)
     if path is not None:
+        known = figure.canvas.get_supported_filetypes()
+        if Path(check_path("path", path)).suffix.lower()[1:] not in known:
+            raise InputError(f"Expected a file name that ends in one of {', '.join(sorted(known))}, but got {path}.")
         with atomic_write(path) as scratch:
             figure.savefig(scratch, dpi=150)
     return figure

@@ -11,9 +11,10 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tm_bandit._arguments import check_count, check_path
 from tm_bandit._files import atomic_write
 from tm_bandit.errors import InputError
-from tm_bandit.report.encoding import decode_history, encode
+from tm_bandit.report.encoding import decode_history, encode, escape_markdown
 from tm_bandit.report.thumbnails import data_uri, is_data_uri
 
 if TYPE_CHECKING:
@@ -178,10 +179,12 @@ class SelectionResult:
             files: PNG files, see :func:`~tm_bandit.report.thumbnails.thumbnails`.
 
         Raises:
-            InputError: if there is no such arm.
+            InputError: if there is no such arm, or these are no files.
         """
-        if arm not in self.num_samples:
+        if not isinstance(arm, str) or arm not in self.num_samples:
             raise InputError(f"Expected one of the arms {sorted(self.num_samples)}, but got {arm!r}.")
+        if not isinstance(files, Sequence) or not all(isinstance(file, bytes) for file in files):
+            raise InputError("Expected a list of PNG files as bytes, but got something else; see `thumbnails`.")
         next(row for row in self.arms if row["arm"] == arm)["pictures"] = [data_uri(file) for file in files]
 
     def table(self) -> list[dict[str, Any]]:
@@ -290,12 +293,11 @@ class SelectionResult:
     def to_markdown(self) -> str:
         """Return the outcome and the table as Markdown."""
         heads = self._heads()
-        lines = [self.summary(), "", "| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+        lines = [escape_markdown(self.summary()), "", "| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
         for row in self.table():
-            cells = [cell.replace("|", "\\|") for cell in cells_of(row)]
-            if row["arm"] == self.best:
-                cells[0] = f"**{cells[0]}**"
-            lines.append("| " + " | ".join(cells) + " |")
+            name, *cells = (escape_markdown(cell) for cell in cells_of(row))
+            name = f"**{name}**" if row["arm"] == self.best else name
+            lines.append(f"| {name} | " + " | ".join(cells) + " |")
         return "\n".join(lines) + "\n"
 
     def to_html(self, path: str | os.PathLike[str] | None = None, *, refresh: int | None = None) -> str:
@@ -309,6 +311,7 @@ class SelectionResult:
         """
         from tm_bandit.report.html import render_html
 
+        refresh = None if refresh is None else check_count("refresh", refresh, 1)
         return _written(render_html(self, refresh), path)
 
     def to_json(self, path: str | os.PathLike[str] | None = None, *, indent: int | None = None) -> str:
@@ -335,7 +338,7 @@ class SelectionResult:
         """
         is_text = isinstance(source, str) and (not source.strip() or source.lstrip()[0] == "{")
         try:
-            text = str(source) if is_text else Path(source).read_text("utf-8")
+            text = str(source) if is_text else Path(check_path("source", source)).read_text("utf-8")
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "not a text file"
             raise InputError(f"Expected a saved result, but could not read {source} ({reason}); check it.") from error

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tm_bandit._arguments import check_choice, check_count
+from tm_bandit._arguments import check_choice, check_count, check_name
 from tm_bandit.errors import InputError
+from tm_bandit.execution.conditions import is_sequence
 
 #: Names under which pipelines take conditions, and those under which they return samples.
 _CONDITIONS = ("prompt", "class_labels")
@@ -75,6 +76,8 @@ class PipelineSampler:
         parameters = inspect.signature(pipe).parameters
         self._takes = set(parameters)
         self._takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        if condition is not None:
+            condition = check_name("the argument for conditions", condition)
         self.condition = condition or next((name for name in _CONDITIONS if name in self._takes), None)
         self._check(call_kwargs)
         if condition is not None:
@@ -93,7 +96,15 @@ class PipelineSampler:
 
         Args:
             variants: arguments by name, as :func:`grid` returns them.
+
+        Raises:
+            InputError: if they are none, or no arguments of the pipeline.
         """
+        known = isinstance(variants, Mapping) and all(isinstance(options, Mapping) for options in variants.values())
+        if not known:
+            raise InputError(
+                "Expected variants as {name: {argument: value}}, but got something else; `grid` makes them."
+            )
         shared: dict[str, Any] = {"batch_size": self.batch_size, "condition": self.condition, "output": self.output}
         return {
             name: PipelineSampler(self.pipe, **shared, **{**self.call_kwargs, **options})
@@ -122,6 +133,11 @@ class PipelineSampler:
             InputError: if the conditions do not fit, or the pipeline returns another number of images.
         """
         self._check(call_kwargs)
+        num_samples = check_count("num_samples", num_samples, 0)
+        if generator is not None and not isinstance(generator, torch.Generator):
+            raise InputError(f"Expected a torch.Generator, but got a {type(generator).__name__}.")
+        if conditions is not None and not is_sequence(conditions):
+            raise InputError(f"Expected one condition per image, but got a {type(conditions).__name__}.")
         if conditions is not None and len(conditions) != num_samples:
             raise InputError(f"Expected one condition per image, but got {len(conditions)} for {num_samples} images.")
         if isinstance(conditions, Tensor):

@@ -7,7 +7,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
+from tm_bandit._arguments import check_name, check_options, check_path
 from tm_bandit._files import Stamp, stamp_of
 from tm_bandit._weights_file import plain_name, read_weights
 from tm_bandit.errors import ArmError, InputError, brief
 from tm_bandit.execution.conditions import check_conditioned
 from tm_bandit.execution.draw import accepts
 from tm_bandit.metrics.base import OptimisticMetric
+from tm_bandit.selection.setup import check_metric
 
 if TYPE_CHECKING:
     from tm_bandit.selection.selector import ModelSelector
@@ -62,6 +64,8 @@ def selector_from_checkpoints(
     """
     from tm_bandit.selection.selector import ModelSelector
 
+    conditioned = kwargs.get("conditions") is not None
+    check_metric(metric, conditioned or kwargs.get("samples") == "features")
     arms = checkpoint_samplers(
         _named_files(paths),
         module_class,
@@ -70,7 +74,7 @@ def selector_from_checkpoints(
         checkpoint_key=checkpoint_key,
         module_kwargs=module_kwargs,
         device=metric.device,
-        conditioned=kwargs.get("conditions") is not None,
+        conditioned=conditioned,
     )
     there = {name: arm for name, arm in arms.items() if arm.path.exists()}
     prices = kwargs.get("cost")
@@ -116,9 +120,9 @@ def checkpoint_samplers(
         raise InputError(
             f"Expected checkpoint files, or a folder with some, but got {[*map(str, files.values())]}; check paths."
         )
-    module = make_module(module_class, there, module_kwargs or {})
+    module = make_module(module_class, there, check_options("module_kwargs", module_kwargs))
     shelf = Shelf(module.to(device).eval())
-    table = dict(variants) if variants else {"": {}}
+    table = check_options("variants", variants) or {"": {}}
     bound = {
         variant: bind_sampler(shelf.module, sampler, given, conditioned=conditioned) for variant, given in table.items()
     }
@@ -224,7 +228,7 @@ def bind_sampler(
     if callable(sampler):
         function, first, by_kwargs = sampler, [module], True
     else:
-        name = sampler or "sample"
+        name = "sample" if sampler is None else check_name("the method to sample with", sampler)
         function, first, by_kwargs = getattr(module, name, None), [], False  # type: ignore[assignment]
         if not callable(function):
             raise InputError(
@@ -308,11 +312,11 @@ def match_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> list[tupl
 
 
 def _named_files(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> dict[str, Path]:
-    if isinstance(paths, (str, os.PathLike)):
-        folder = Path(paths)
-        files = sorted(folder.glob("*.ckpt"), key=_by_number) if folder.is_dir() else [folder]
+    if isinstance(paths, Iterable) and not isinstance(paths, (str, bytes)):
+        files = [Path(check_path("paths", path)) for path in paths]
     else:
-        files = [Path(path) for path in paths]
+        folder = Path(check_path("paths", paths))
+        files = sorted(folder.glob("*.ckpt"), key=_by_number) if folder.is_dir() else [folder]
     stems = [file.stem for file in files]
     # Files of several trainings may have the same name; then the folder's name tells them apart.
     return {file.stem if stems.count(file.stem) == 1 else f"{file.parent.name}/{file.stem}": file for file in files}
@@ -342,17 +346,17 @@ def make_module(module_class: Any, paths: Sequence[Path], module_kwargs: Mapping
     arguments = dict(module_kwargs)
     if "weights_only" in inspect.signature(module_class.load_from_checkpoint).parameters:
         arguments["weights_only"] = True
-    try:
-        module: nn.Module = module_class.load_from_checkpoint(known[0], map_location="cpu", **arguments)
-        return module
-    except Exception as error:  # whatever torch raises for a file that is cut off, or the module for its arguments
-        if len(known) > 1:
-            with suppress(InputError):
-                return make_module(module_class, known[1:], module_kwargs)
-        raise InputError(
-            f"Expected {module_class.__name__} to be made from {known[0]} without a Trainer, but got {brief(error)}; "
-            "check the file, module_kwargs and configure_model."
-        ) from error
+    errors: list[Exception] = []
+    for path in known:
+        try:
+            module: nn.Module = module_class.load_from_checkpoint(path, map_location="cpu", **arguments)
+            return module
+        except Exception as error:  # noqa: PERF203 - whatever torch or the module raises
+            errors.append(error)
+    raise InputError(
+        f"Expected {module_class.__name__} to be made from {known[0]} without a Trainer, but got {brief(errors[0])}; "
+        "check the file, module_kwargs and configure_model."
+    ) from errors[0]
 
 
 def _build_module(module_class: Any, module_kwargs: Mapping[str, Any]) -> nn.Module:

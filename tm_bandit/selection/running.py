@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tm_bandit._arguments import check_count
+from tm_bandit._arguments import check_count, check_flag
 from tm_bandit.execution.kit import Kit
 from tm_bandit.execution.loop import run_to_the_end, show
 from tm_bandit.selection.costs import BudgetLike, budget_in, budget_in_samples
@@ -34,6 +34,7 @@ def run_selector(
         timeout: seconds that a worker may take for a pull.
         chunk_size: samples per call of a sampler.
     """
+    progress = check_flag("progress", progress)
     size = None if chunk_size is None else check_count("chunk_size", chunk_size, 1)
     if budget is not None:
         selector.budget = selector.used + budget_in(selector.unit, budget)

@@ -276,7 +276,7 @@ class ModelSelector(Standing):
 
     def illustrate(self, pull: Pull, *samples: Tensor) -> None:
         """Let the result show the samples of a pull, if they are images and among the first of their arm."""
-        self._arms.known(pull.arm).illustrate(pull, *samples)
+        self._arms.known(getattr(pull, "arm", "")).illustrate(pull, *samples)
 
     def give_back(self, pull: Pull) -> None:
         """Take back a pull that will not be carried out; the arm's next pull makes its draw.

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tm_bandit._arguments import check_count, check_number
+from tm_bandit._arguments import check_count, check_number, check_options, check_path
 from tm_bandit._files import Stamp, atomic_write, stamp_of
 from tm_bandit._lock import FileLock
 from tm_bandit._weights_file import read_weights
-from tm_bandit.errors import ArmError, BanditError, InputError, brief
+from tm_bandit.errors import ArmError, BanditError, InputError, brief, one_line, printable
 from tm_bandit.execution.ranks import default_chunk_size
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.policies.policy import central
@@ -93,19 +93,20 @@ class Watcher:
     ) -> None:
         from tm_bandit.selection.selector import ModelSelector
 
-        self.folder = Path(folder)
+        self.folder = Path(check_path("folder", folder))
         if not self.folder.is_dir():
             raise InputError(f"Expected a folder to watch, but there is none at {self.folder}; check the path.")
-        self.out = Path(out) if out is not None else self.folder / "tm_bandit"
+        self.out = self.folder / "tm_bandit" if out is None else Path(check_path("out", out))
         if self.out.exists() and self.out.samefile(self.folder):
             raise InputError(f"Expected a folder of the watcher's own, but got out={self.out}, which it watches.")
-        self._module_class, self._module_kwargs = module_class, module_kwargs or {}
-        self._key, self._sampler, self._say = checkpoint_key, sampler, say
+        self._module_class, self._module_kwargs = module_class, check_options("module_kwargs", module_kwargs)
+        self._key, self._sampler = checkpoint_key, sampler
+        self._say: Callable[[str], None] = lambda text: say(one_line(printable(text)))  # names have bytes of any kind
         if kwargs.get("cost") is not None:
             raise InputError(
                 "Expected no cost= to watch a folder, whose budget is in samples, but got one; leave it out."
             )
-        self._budget = check_count("budget", budget, batch_size)
+        self._budget = check_count("budget", budget, check_count("batch_size", batch_size, 1))
         self._settle = check_number("settle", settle, least=0)
         self._max_arms = check_count("max_arms", max_arms, 2)
         self.selector = ModelSelector(metric, batch_size=batch_size, budget=0, **kwargs)
@@ -185,9 +186,14 @@ class Watcher:
         Args:
             every: seconds between two looks.
             idle: seconds without a new checkpoint after which the watching ends; ``None`` goes on for ever.
+
+        Raises:
+            InputError: if these are no seconds.
         """
         last = time.monotonic()
         try:
+            every = check_number("every", every, least=0)
+            idle = None if idle is None else check_number("idle", idle, least=0)
             while True:
                 if self.look():
                     last = time.monotonic()
@@ -236,8 +242,9 @@ class Watcher:
         for root, folders, names in os.walk(self.folder):
             folders[:] = sorted(name for name in folders if not (Path(root) / name / LOCK).exists())
             for name in names:
-                if name.endswith(SUFFIXES) and not name.startswith(".") and not (Path(root) / name).is_symlink():
-                    yield Path(root) / name
+                path = Path(root, name)
+                if name.endswith(SUFFIXES) and not name.startswith(".") and path.is_file() and not path.is_symlink():
+                    yield path
 
     def _admit(self, path: Path, name: str) -> str:
         """Make an arm of a file.
