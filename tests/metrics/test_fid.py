@@ -18,7 +18,9 @@ from tests._reference import frechet as oracle
 from tm_bandit import OptimisticFID, ReferenceStatistics
 from tm_bandit.bounds.fd_bounds import covariance_norms, fd_burn_in
 from tm_bandit.errors import NotReadyError
+from tm_bandit.functional.confidence import ScoreMoments, deviation
 from tm_bandit.functional.frechet_basis import FrechetBasis
+from tm_bandit.functional.paired import paired_frechet_scores, safe_bias
 from tm_bandit.metrics.fid import _last_turned
 
 DIM = 12
@@ -433,3 +435,23 @@ def test_a_leader_that_meets_its_rivals_is_turned_once_and_nothing_stale_is_used
     del kept, moved, metric
     gc.collect()
     assert not _last_turned
+
+
+@pytest.mark.parametrize("count", [900, 1_200])
+def test_a_certificate_put_together_by_hand(count):
+    """Scores by each arm's own witnesses, their width, the plain distance, and from 1,000 rows on less of its bias."""
+    reference = ReferenceStatistics(torch.zeros(4), torch.diag(torch.tensor([2.0, 1.0, 0.5, 0.1])), 10**6)
+    noise = torch.randn(count, 4, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    worse, better = (OptimisticFID("none", reference, delta=0.05).fork() for _ in range(2))
+    worse.update_rows(1.3 * noise + 0.4)
+    better.update_rows(1.1 * noise)
+    basis = reference.witness_basis
+    rows = [basis.rotate(1.3 * noise + 0.4), basis.rotate(1.1 * noise)]
+    one, two = (paired_frechet_scores([part], basis, common=False).scores[0] for part in rows)
+    spread, root = torch.cov((1.1 * noise).T, correction=0), reference.covariance.double().sqrt()
+    cross = scipy.linalg.sqrtm((root @ spread @ root).numpy()).trace().real
+    plain = float((1.1 * noise).mean(0).square().sum() + spread.trace() + reference.covariance.trace()) - 2 * cross
+    width = deviation(ScoreMoments.of(one - two), 0.05, upper=False)
+    expected = float(one.mean()) - (plain - safe_bias(rows[1], basis)) - width
+    assert worse.certificate(better, count) == pytest.approx(expected, rel=1e-6)
+    assert (safe_bias(rows[1], basis) > 0.0) == (count > 1_000)

@@ -152,4 +152,9 @@ MUTANTS = [
     Mutant("callbacks/bandit_checkpoint.py", "None if dirpath is None else os.path.expanduser(dirpath)", "dirpath", "tests/attacks/test_peers.py"),
     Mutant("callbacks/_reference.py", "tree_unflatten(batches, combined._spec)", "batches[0]", "tests/attacks/test_peers.py"),
     Mutant("tm_bandit/metrics/row_log.py", "        return self._output_dtype\n", "        return self._dtype\n", "tests/attacks/test_peers.py"),
+    Mutant(f"{P}/ucb.py", "n = min(promised, most)", "n = max(promised, most)", "tests/policies/test_ucb.py"),
+    Mutant(f"{F}/paired.py", "_SHARE * 2.0 * (count - 1)", "_SHARE * 2.0 * count / 2", "tests/functional/test_paired.py"),
+    Mutant(f"{F}/paired.py", "if count < _SEEN_FROM:", "if count > _SEEN_FROM:", "tests/functional/test_paired.py"),
+    Mutant(f"{F}/paired.py", "float(without.mean()) / math.sqrt(count - 1)", "float(without.mean()) / math.sqrt(count)", "tests/functional/test_paired.py"),
+    Mutant(f"{M}/fid.py", "plug_in(unbiased=False) - safe_bias(", "plug_in(unbiased=False) - 0 * safe_bias(", "tests/metrics/test_fid.py"),
 ]  # fmt: skip

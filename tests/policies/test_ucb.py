@@ -98,6 +98,15 @@ def test_the_width_of_a_difference_by_hand():
         assert paired(near, far, difference=-0.1, stderr=factor * 0.1 / width) == expected
 
 
+def test_the_width_of_a_difference_is_that_of_the_arm_with_fewer_draws():
+    numbers = {"stderr": 0.5, "debiased_stderr": 0.5}
+    near = arm("near", 100, witness=1.0, debiased=1.0, **numbers)
+    far = arm("far", 50, witness=1.1, debiased=1.1, **numbers)
+    width = 0.3 * math.sqrt(2 * math.log1p(30)) + 15 / 50
+    for factor, expected in ((0.99, "near"), (1.01, "far")):
+        assert paired(near, far, difference=-0.1, stderr=factor * 0.1 / width) == expected
+
+
 def test_a_leader_with_fewer_draws_is_pulled_before_its_rival():
     numbers = {"stderr": 0.5, "debiased_stderr": 0.5}
     few = arm("few", 50, witness=1.0, debiased=1.0, **numbers)
