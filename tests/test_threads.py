@@ -24,23 +24,34 @@ from tm_bandit.demo import main
 main(["--fast", "--out", "out"])
 """
 
-#: Prints the share of the processor's time that went to threads other than the first.
-MEASURE = """
+#: What comes before counts for nothing: libraries that are loaded have threads of their own.
+BEGIN = """
 import os
 from pathlib import Path
-ticks = {}
-for task in Path("/proc/self/task").iterdir():
-    fields = (task / "stat").read_text().rpartition(")")[2].split()
-    ticks[int(task.name)] = int(fields[11]) + int(fields[12])
-first = ticks.pop(os.getpid())
-print(sum(ticks.values()) / first)
+import torch, tm_bandit, tm_bandit.demo
+torch.set_num_threads(2)
+
+def ticks():
+    found = {}
+    for task in Path("/proc/self/task").iterdir():
+        fields = (task / "stat").read_text().rpartition(")")[2].split()
+        found[int(task.name)] = int(fields[11]) + int(fields[12])
+    return found
+
+before = ticks()
+"""
+
+#: Prints the share of the processor's time that went to threads other than the first.
+MEASURE = """
+spent = {task: count - before.get(task, 0) for task, count in ticks().items()}
+first = spent.pop(os.getpid())
+print(sum(spent.values()) / first)
 """
 
 
 def share_of_other_threads(code, folder):
     environment = {**os.environ, "OMP_NUM_THREADS": "2", "MPLBACKEND": "Agg", "PYTHONPATH": os.pathsep.join(sys.path)}
-    begin = "import torch\ntorch.set_num_threads(2)\n"
-    command = [sys.executable, "-W", "ignore", "-c", begin + code + MEASURE]
+    command = [sys.executable, "-W", "ignore", "-c", BEGIN + code + MEASURE]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return float(done.stdout.split()[-1])

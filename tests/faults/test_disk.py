@@ -174,9 +174,12 @@ def test_a_full_disk_under_a_watcher(folder, tmp_path):
     assert again.run(every=0.01, idle=0.0).to_json() == whole.to_json()
 
 
-@pytest.mark.parametrize("place", ["/proc/here", "/dev/null", "a\0b"])
-def test_places_in_which_a_watcher_cannot_write(folder, place):
-    with pytest.raises(InputError, match="Expected a folder that can be written to"):
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [("/proc/here", "a folder that can be"), ("/dev/null", "a folder that can be"), ("a\0b", "`out` to be a path")],
+)
+def test_places_in_which_a_watcher_cannot_write(folder, place, expected):
+    with pytest.raises(InputError, match=f"Expected {expected}"):
         watcher(folder, out=place)
 
 
