@@ -136,7 +136,7 @@ def main(full: bool, out: Path) -> None:
     milliseconds = own_time(4000 if full else 1000)
     pulls = 40_000 if full else 10_000
     rate, own_rate, memory = thousand(pulls, ThreadPoolExecutor(1000), 1.0)
-    _, alone, _ = thousand(pulls, AtOnce(), 0.0)
+    _, alone, books = thousand(pulls, AtOnce(), 0.0)
     lines = [
         "| what | measured | asked for |",
         "|---|---|---|",
@@ -146,6 +146,7 @@ def main(full: bool, out: Path) -> None:
         f"| the same per second of the processor, which the threads share | {own_rate:.0f} | |",
         f"| the same with workers that answer at once, without threads | {alone:.0f} | |",
         f"| memory per pull in the second half | {memory:.2f} kB | flat |",
+        f"| the same without threads, which have memory of their own | {books:.2f} kB | |",
     ]
     text = "\n".join(lines) + "\n"
     print(text)
