@@ -35,3 +35,12 @@ def test_a_row_that_is_alone_on_its_axis_takes_it_along():
 def test_equal_rows_have_no_trace():
     whole, without = root_traces_without(torch.zeros(5, 3, dtype=torch.float64))
     assert [float(whole), *without.tolist()] == [0.0] * 6
+
+
+@pytest.mark.parametrize("count", [11, 25, 50])
+def test_the_axes_in_which_rows_are_written_do_not_matter(count):
+    generator = torch.Generator().manual_seed(count)
+    rows = centred(torch.randn(count, 80, generator=generator, dtype=torch.float64))
+    turn = torch.linalg.qr(torch.randn(80, 80, generator=generator, dtype=torch.float64))[0]
+    found, turned = (root_traces_without(centred(some))[1] for some in (rows, rows @ turn))
+    torch.testing.assert_close(turned, found, rtol=3e-11, atol=0)

@@ -111,11 +111,12 @@ def test_what_an_interrupted_run_left_is_shown_and_not_run_again(tmp_path, monke
 
 
 def test_the_seeds_of_the_trials_are_not_those_of_the_tuning():
-    first = selection.regret_task("demo", 0, replace(PLAN, contestants=("default", "greedy")))
-    again = selection.regret_task("demo", 0, replace(PLAN, contestants=("default", "greedy")))
-    other = selection.regret_task("demo", 0, replace(PLAN, contestants=("default", "greedy"), first_seed=0))
-    assert first == again
-    assert first["contestants"] != other["contestants"]
+    plan = replace(PLAN, contestants=("default", "greedy"))
+    first = selection.regret_task("demo", 0, plan)
+    assert first == selection.regret_task("demo", 0, plan)
+    # Two short trials may come out alike by chance.
+    others = [selection.regret_task("demo", 0, replace(plan, first_seed=seed)) for seed in range(6)]
+    assert sum(first["contestants"] != other["contestants"] for other in others) >= 3
     assert selection.stop_task("demo", 0, PLAN) == selection.stop_task("demo", 5, replace(PLAN, first_seed=4995))
 
 

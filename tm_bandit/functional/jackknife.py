@@ -39,21 +39,29 @@ def root_traces_without(rows: Tensor) -> tuple[Tensor, Tensor]:
         True
     """
     count, dim = rows.shape
-    if count <= dim:
+    if wide := count <= dim:
         values, vectors = torch.linalg.eigh(rows @ rows.T)
-        share = vectors.square() * values.clamp_min(0)
+        squared = vectors.square()
+        share = squared * values.clamp_min(0)
     else:
         values, vectors = torch.linalg.eigh(rows.T @ rows)
-        share = (rows @ vectors).square()
+        share = squared = (rows @ vectors).square()
     top = float(values[-1])
     if top <= 0:
         return rows.new_zeros(()), rows.new_zeros(count)
     kept = values > _NEGLIGIBLE * top
-    values, share = values[kept], share[:, kept] * (count / (count - 1))
+    factor = count / (count - 1)
+    values, share, squared = values[kept], share[:, kept] * factor, squared[:, kept] * factor
     nodes = top * torch.arange(-_BELOW, _ABOVE + _STEP, _STEP, dtype=rows.dtype, device=rows.device).exp()
-    # One less rounding: a row that alone spans an axis takes all of it along.
-    removed = (share @ (1 / (values[:, None] + nodes))).clamp_max(1 - 1e-15)
-    terms = nodes.sqrt() * torch.log1p(-removed)
+    if wide:
+        # Each row takes an axis along, so 1 - h falls to zero as t does: a sum of small terms, never a difference.
+        left = squared @ (nodes / (values[:, None] + nodes))
+        if len(values) < count - 1:
+            left += (1 - squared.sum(1, keepdim=True)).clamp_min(0)
+    else:
+        # One less rounding: a row that alone spans an axis takes all of it along.
+        left = (1 - share @ (1 / (values[:, None] + nodes))).clamp_min(1e-15)
+    terms = nodes.sqrt() * torch.log(left)
     tail = -2 * share.sum(1) / math.sqrt(float(nodes[-1]))
     change = _STEP * (terms.sum(1) - terms[:, -1] / 2) + tail
     whole = values.sqrt().sum()
