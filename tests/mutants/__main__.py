@@ -1,8 +1,9 @@
 """Break the core in one place after the other, in a copy, and see whether the tests notice: ``make mutants``.
 
-``python -m tests.mutants`` tries all, ``python -m tests.mutants 3 17`` or ``python -m tests.mutants 0:15`` a few, and
-``python -m tests.mutants missing`` those without a row. The table goes to ``results.md`` row by row; rows of places
-that were not tried this time stay as long as the catalogue still has the very change they tell of.
+``python -m tests.mutants`` tries all, ``python -m tests.mutants 3 17`` or ``python -m tests.mutants 0:15`` a few,
+``python -m tests.mutants missing`` those without a row, and ``python -m tests.mutants since COMMIT`` those in files
+that differ from that commit. The table goes to ``results.md`` row by row; rows of places that were not tried this time
+stay as long as the catalogue still has the very change they tell of.
 """
 
 import importlib
@@ -10,6 +11,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -120,8 +122,17 @@ def known_rows(table: Path = TABLE) -> dict[int, str]:
     return {at: row.removeprefix(change(MUTANTS[at])).removesuffix(" |") for at, row in rows.items()}
 
 
+def changed(commit: str, root: Path = ROOT) -> set[str]:
+    """Return the files that differ from those of a commit."""
+    command = ["git", "diff", "--name-only", "--relative", commit, "--"]
+    return set(subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout.splitlines())
+
+
 def numbers(words: list[str], known: Collection[int] = ()) -> list[int]:
     """Return which mutants are meant: all without words."""
+    if words[:1] == ["since"]:
+        files = set().union(*map(changed, words[1:]))
+        return [at for at, mutant in enumerate(MUTANTS) if mutant.file in files]
     if words in ([], ["missing"]):
         return [at for at in range(len(MUTANTS)) if not words or at not in known]
     spans = [word.partition(":") for word in words]

@@ -1,8 +1,11 @@
 """The catalogue of mutants belongs to the code as it is."""
 
+import subprocess
+
 import pytest
 
-from tests.mutants.__main__ import NOBODY, ROOT, TABLE, change, known_rows, noticed, numbers
+from tests.mutants import __main__ as script
+from tests.mutants.__main__ import NOBODY, ROOT, TABLE, change, changed, known_rows, noticed, numbers
 from tests.mutants.catalogue import MUTANTS, Mutant
 
 
@@ -52,6 +55,28 @@ def test_which_mutants_are_meant():
     assert numbers([]) == list(range(len(MUTANTS)))
     assert numbers(["3", "5:7"]) == [3, 5, 6]
     assert numbers(["missing"], set(range(1, len(MUTANTS)))) == [0]
+
+
+def test_those_in_changed_files_are_meant(monkeypatch):
+    monkeypatch.setattr(script, "changed", {"abc": {MUTANTS[7].file, "README.md"}}.__getitem__)
+    assert numbers(["since", "abc"]) == [at for at, mutant in enumerate(MUTANTS) if mutant.file == MUTANTS[7].file]
+
+
+def test_a_file_is_changed_if_it_differs_from_the_commit(tmp_path):
+    def git(*words):
+        who = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+        return subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+
+    git("init", "--quiet")
+    for name in ("committed.py", "edited.py", "same.py"):
+        (tmp_path / name).write_text("1\n")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "a")
+    first = git("rev-parse", "HEAD").strip()
+    (tmp_path / "committed.py").write_text("2\n")
+    git("commit", "--quiet", "--all", "--message", "b")
+    (tmp_path / "edited.py").write_text("2\n")
+    assert changed(first, tmp_path) == {"committed.py", "edited.py"}
 
 
 def test_the_table_tells_who_noticed_each_mutant():
