@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 #: A few tests of each room that are fast and need nothing but the package and ``tests``.
 TESTS = (
     "tests/functional/test_frechet.py",
-    "tests/metrics/test_mean.py",
+    "tests/metrics/test_base.py",
     "tests/selection/test_v01.py",
     "tests/report/test_result.py",
     "tests/callbacks/test_bandit_checkpoint.py",

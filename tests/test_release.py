@@ -1,5 +1,7 @@
 """The dry run of a release says what is missing; the run itself is `make release-check`."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,3 +44,13 @@ def test_what_is_missing_is_named(project, file, old, new, says):
 
 def test_the_tests_of_the_wheel_are_there():
     assert all((ROOT / Path(name)).is_file() for name in TESTS)
+
+
+@pytest.mark.slow
+def test_the_tests_of_the_wheel_need_nothing_that_is_not_copied():
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(('benchmarks', 'docs', 'examples'), None)); import pytest;"
+        "sys.exit(pytest.main(['--collect-only', '-q', '-p', 'no:cacheprovider', *sys.argv[1:]]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *TESTS], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
