@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from tests.selection.toy import MeanMetric
-from tm_bandit import OptimisticFID, Pull
+from tm_bandit import OptimisticFID, OptimisticMean, Pull
 from tm_bandit.errors import ArmError, NotReadyError, WeightsError
 from tm_bandit.execution import carry_out, takes_generator
 from tm_bandit.execution.draw import DrawPlan, stable_seed
@@ -65,9 +65,9 @@ def test_an_arm_that_fails_is_told_from_the_rest(sampler, message):
         carry_out(PULL, sampler, MeanMetric(), samples="features")
 
 
-def test_samples_that_the_network_cannot_take_are_the_arms_fault():
-    metric = OptimisticFID(nn.Linear(3, 2))
-    with pytest.raises(ArmError, match="the feature network cannot take the samples: RuntimeError"):
+@pytest.mark.parametrize("metric", [OptimisticFID(nn.Linear(3, 2)), OptimisticMean(nn.Linear(3, 1))])
+def test_samples_that_cannot_be_scored_are_the_arms_fault(metric):
+    with pytest.raises(ArmError, match=rf"^{type(metric).__name__} cannot score the samples: RuntimeError"):
         carry_out(PULL, lambda n: torch.zeros(n, 5), metric)
 
 

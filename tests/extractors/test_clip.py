@@ -1,6 +1,7 @@
 """CLIP with random weights: the features of transformers, the score of torchmetrics, one pass for both."""
 
 import pickle
+import re
 
 import pytest
 import torch
@@ -106,9 +107,17 @@ def test_a_model_in_a_folder(clip, parts, tmp_path):
     assert torch.allclose(Clip(tmp_path)(pictures()), clip(pictures()), atol=1e-6)
 
 
-def test_weights_that_cannot_be_found(tmp_path):
-    with pytest.raises(WeightsError, match="Expected the weights and the processor of the CLIP model"):
-        Clip(tmp_path / "nothing")
+@pytest.mark.parametrize("folder", ["nothing", "no/such/folder"])
+def test_a_folder_that_does_not_exist(folder, tmp_path):
+    reason = f"Expected a folder that holds a CLIP model, but '{tmp_path / folder}' does not exist; give a folder "
+    with pytest.raises(WeightsError, match=f"^{re.escape(reason)}"):
+        Clip(tmp_path / folder)
+
+
+def test_a_folder_without_weights(parts, tmp_path):
+    parts[1].save_pretrained(tmp_path)
+    with pytest.raises(WeightsError, match=r"could not load them: .+; give a folder written by save_pretrained, or "):
+        Clip(tmp_path)
 
 
 def test_bad_input(clip, parts):

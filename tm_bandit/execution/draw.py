@@ -152,7 +152,7 @@ def carry_out(
         with_generator: whether ``sampler`` takes a generator; ``None`` looks at its signature.
 
     Raises:
-        ArmError: if the sampler fails, or returns what the metric's feature network cannot take.
+        ArmError: if the sampler fails, or returns samples that the metric cannot score.
         NotReadyError: if the metric cannot be used yet, which is no arm's fault.
         WeightsError: if the weights of its feature network cannot be found.
     """
@@ -207,7 +207,7 @@ def draw_rows(
     except (NotReadyError, WeightsError):
         raise
     except Exception as error:
-        raise ArmError(f"the feature network cannot take the samples: {brief(error)}") from error
+        raise ArmError(f"{type(metric).__name__} cannot score the samples: {brief(error)}") from error
 
 
 def draw_seeded(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +13,11 @@ from torch import Tensor
 
 from tm_bandit.errors import InputError, WeightsError
 from tm_bandit.extractors.extractor import Network, check_images, evaluating, recogniser
+
+#: Names on the hub, which have at most one slash; everything else is a path.
+_HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+
+_ADVICE = "give a folder written by save_pretrained, or a name on the Hugging Face hub (openai/clip-vit-large-patch14)"
 
 
 class Clip(Network):
@@ -100,12 +107,15 @@ def _load(name: str) -> tuple[Any, Any]:
         from transformers import CLIPModel, CLIPProcessor
     except ImportError as error:
         raise WeightsError("Expected the package transformers for CLIP; pip install tm-bandit[diffusers].") from error
+    if not Path(name).is_dir() and not _HUB_NAME.fullmatch(name):
+        raise WeightsError(f"Expected a folder that holds a CLIP model, but {name!r} does not exist; {_ADVICE}.")
     try:
         model: Any = CLIPModel.from_pretrained(name)
         return model.eval(), CLIPProcessor.from_pretrained(name)
     except Exception as error:  # transformers raises OSError, ValueError, or what the network stack raises
-        reason = " ".join(str(error).split())[:200]
+        # The first sentence says what is wrong; the others are about options of transformers.
+        reason = " ".join(str(error).split()).partition(". ")[0].removesuffix(".")[:200]
         raise WeightsError(
-            f"Expected the weights and the processor of the CLIP model {name!r} in a folder or on the hub, but could "
-            f"not load them: {reason}"
+            f"Expected the weights and the processor of the CLIP model {name!r}, but could not load them: {reason}; "
+            f"{_ADVICE}."
         ) from error
