@@ -171,6 +171,20 @@ def test_what_is_printed_fits_on_a_page(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+@pytest.mark.parametrize("num_arms", [3, 50, 60])
+def test_the_arms_are_printed_below_the_verdict_on_the_first_page(tmp_path, num_arms):
+    script = """
+    const chart = document.querySelector(".chart");
+    root.dataset.bottom = Math.ceil(chart.closest("section").getBoundingClientRect().bottom);
+    root.dataset.row = chart.querySelector(".hit").getBoundingClientRect().height;"""
+    page = render_html(make_result(num_arms=num_arms, pulls=400, compared=True)).replace("@media print", "@media all")
+    document, _, _ = browse(tmp_path, with_script(page, MEASURE + script), "--window-size=718,2000")
+    assert int(re.search(r'data-bottom="(.*?)"', document)[1]) < 960
+    assert float(re.search(r'data-row="(.*?)"', document)[1]) > 8, "6 points: small, but it can be read"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
 def test_a_click_on_a_heading_sorts(tmp_path):
     click = 'const heads = document.querySelectorAll("th"); heads[6].click(); heads[6].click();'
     document, log, _ = browse(tmp_path, with_script(render_html(make_result(compared=True)), click))

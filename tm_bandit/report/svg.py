@@ -11,6 +11,8 @@ from tm_bandit.report.chart import Chart, Series
 
 _WIDTH = 960
 _LEFT = 64
+_ROW, _CLOSE_ROW = 22, 16  # pixels of a row; the letters are 12 high
+_MANY = 30  # arms, from which on rows are close: a chart with 50 still fits on a screen, and below the verdict in print
 _LETTER = 7.5  # pixels of a letter in a wide bold font, so that no font cuts a name
 
 
@@ -73,7 +75,8 @@ def arms_svg(chart: Chart) -> str:
     Args:
         chart: what to draw.
     """
-    row, top = 22, 46
+    row, top = _CLOSE_ROW if len(chart.series) > _MANY else _ROW, 46
+    half = row // 3  # of the height of a bar
     bottom = top + row * len(chart.series)
     left = 20 + _LETTER * max((len(arm.label) for arm in chart.series), default=0)
     right = left + (_WIDTH - left) * 0.58
@@ -96,8 +99,8 @@ def arms_svg(chart: Chart) -> str:
     for at, arm in enumerate(chart.series):
         y = top + row * at + row // 2
         cells = "".join(
-            f'<rect x="{start + begin * (end - start):.1f}" y="{y - 7}" width="{width * (end - start):.1f}" '
-            f'height="14" fill-opacity="{strong:.2f}"/>'
+            f'<rect x="{start + begin * (end - start):.1f}" y="{y - half}" width="{width * (end - start):.1f}" '
+            f'height="{2 * half}" fill-opacity="{strong:.2f}"/>'
             for begin, width, strong in arm.cells()
         )
         marks += [
@@ -105,7 +108,7 @@ def arms_svg(chart: Chart) -> str:
             f'<rect class="hit" x="0" y="{y - row // 2}" width="{_WIDTH}" height="{row}"/>',
             f'<text class="label" x="{left - 10:.1f}" y="{y + 4}" text-anchor="end">{escape(arm.label)}</text>',
             _dot(arm, chart, y, at_x),
-            f'<rect class="track" x="{start:.1f}" y="{y - 7}" width="{end - start:.1f}" height="14"/>',
+            f'<rect class="track" x="{start:.1f}" y="{y - half}" width="{end - start:.1f}" height="{2 * half}"/>',
             f'<g class="fill">{cells}</g>',
             f'<text class="tick" x="{_WIDTH - 4}" y="{y + 4}" text-anchor="end">{arm.share:.1%}</text></g>',
         ]
