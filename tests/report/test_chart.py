@@ -72,6 +72,23 @@ def test_bounds_that_fit_are_inside():
     assert low < 0.5 < 2.5 < high < 3.5
 
 
+def test_all_scores_of_a_short_run_are_inside():
+    result = make_result(num_arms=3, pulls=7)
+    result.history["debiased"][0] = 40.0
+    chart = make_chart(result)
+    assert len(chart.series[0].x) == 5, "four pulls and the end of the run"
+    assert chart.low < 5.0 < 40.0 < chart.high
+
+
+def test_the_note_names_the_ends_of_intervals_only_if_some_are_inside():
+    assert "dashed" in make_chart(make_result()).note
+    far = make_result()
+    for column, end in (("lower", -1e6), ("upper", 1e6)):
+        far.history[column] = [end] * len(far.history[column])
+    assert make_chart(far).note == ""
+    assert "<p>.</p>" not in far.to_html()
+
+
 def test_far_arms_leave_the_frame_to_the_contenders_and_are_counted():
     result = make_result(num_arms=30, pulls=900)
     for row in result.arms[20:]:

@@ -22,6 +22,7 @@ GREY = "#a5abb4"
 _LABEL = 48  # characters of the longest name that is shown in full: they take 40 % of the width
 _MAX_POINTS = 400  # per arm; more could not be told apart on a screen
 _MAX_STRETCHES = 60
+_SHORT = 5  # points of an arm that are all shown: four pulls and the end of the run
 _NEAR = 20  # an axis that reaches this many times farther than what is near is better logarithmic
 
 
@@ -154,14 +155,16 @@ def make_chart(result: SelectionResult) -> Chart:
     beyond = [at for at, arm in enumerate(series) if arm.x and not low <= arm.centre[-1] <= high]
     for at in beyond:
         series[at] = series[at]._replace(x=())
-    note = "dashed and dotted: optimistic and pessimistic ends of the first two arms' intervals"
+    notes = []
+    if any(low <= end <= high for arm in series[:2] if arm.x for end in (*arm.lower, *arm.upper)):
+        notes.append("dashed and dotted: optimistic and pessimistic ends of the first two arms' intervals")
     if series:  # an interval wider than a third of the frame would fill the panel
         widths = [upper - lower for lower, upper in zip(series[0].lower, series[0].upper, strict=True)]
         band = max((at + 1 for at, width in enumerate(widths) if not width <= (high - low) / 3), default=0)
         series[0] = series[0]._replace(band=band)
-        note += "; band: interval of the best arm" if band < len(widths) else ""
+        notes += ["band: interval of the best arm"] if band < len(widths) else []
     if beyond:
-        note += f"; {len(beyond)} of {len(series)} arms are too far off to be shown"
+        notes.append(f"{len(beyond)} of {len(series)} arms are too far off to be shown")
     title = f"Best after {result.total_samples:,} samples: {result.best} ({result.word})"
     if result.best is None:
         title = "No arm was evaluated"
@@ -170,7 +173,7 @@ def make_chart(result: SelectionResult) -> Chart:
     axis = marks_axis([arm.mark for arm in series])
     marks_unit = f"behind the best by ({result.score_name})" if behind else unit
     how = _how_to_read(series, axis)
-    return Chart(title, note, unit, higher, total, low, high, series, axis, marks_unit, how, behind)
+    return Chart(title, "; ".join(notes), unit, higher, total, low, high, series, axis, marks_unit, how, behind)
 
 
 def marks_axis(marks: Sequence[Mark]) -> Axis:
@@ -230,8 +233,14 @@ def frame(series: Sequence[Series]) -> tuple[float, float]:
     Args:
         series: the arms, the best first.
     """
-    # An arm's first few scores come from a handful of samples and may be far off; its later half is what counts.
-    scores = [value for arm in series if arm.colour is not None for value in arm.centre[len(arm.centre) // 2 :]]
+    # An arm's first few scores come from a handful of samples and may be far off; its later half is what counts. Of a
+    # short run all are shown: half of it would leave the panel empty.
+    scores = [
+        value
+        for arm in series
+        if arm.colour is not None
+        for value in arm.centre[max(0, min(len(arm.centre) // 2, len(arm.centre) - _SHORT)) :]
+    ]
     if not scores:
         return 0.0, 1.0
     low, high = min(scores), max(scores)

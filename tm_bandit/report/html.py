@@ -247,7 +247,7 @@ def _how_to_read(chart: Chart) -> str:
 
 
 def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
 def _list(title: str, text: str, items: Mapping[str, Any]) -> str:
