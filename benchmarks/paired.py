@@ -141,7 +141,7 @@ def ties(runs: int = 100) -> list[dict[str, Any]]:
     rows = list(known().get("ties", []))
     for name, key, within, budget in (
         ("digits, 28 arms", "digits", WITHIN, 6_000),
-        ("CIFAR-10 flow, 5 arms, of which two are within 2 %", "cifar", WITHIN, 3_000),
+        ("CIFAR-10 flow, 5 arms, two of them within 2 %", "cifar", WITHIN, 3_000),
         ("CIFAR-10 flow, 5 arms, the very best", "cifar", 1.0, 3_000),
         ("simulated, 95 % of the noise shared", "shared", WITHIN, 6_000),
         ("simulated, own noise", "own", WITHIN, 12_000),

@@ -43,11 +43,11 @@ def test_with_prices_the_comparison_that_cost_the_least_is_next():
     def after(best, **counts):
         return chosen(Race(), *(arm(name, n) for name, n in counts.items()), prices=prices, best=best)
 
-    # The leader is cheap: its cheap rival, until the two cost as much as the dear ones.
+    # The leader is cheap: its cheap rival, until the two cost as much as the expensive ones.
     assert after("a", a=20, b=15, c=10, d=10) == "b"
     assert after("a", a=20, b=20, c=10, d=10) == "a"
     assert after("a", a=260, b=260, c=10, d=10) == "c"
-    # It is dear: a cheap rival that is ahead waits for it, and one as dear comes last.
+    # It is expensive: a cheap rival that is ahead waits for it, and one as expensive comes last.
     assert after("c", a=20, b=20, c=10, d=10) == "c"
     assert after("c", a=20, b=20, c=20, d=10) == "d"
     assert after("c", a=10, b=20, c=20, d=20) == "a"

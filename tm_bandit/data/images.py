@@ -30,6 +30,8 @@ MAX_PIXELS = 64_000_000
 #: another program (PostScript), and some hold an image that is larger than their header says (icons).
 _KINDS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "PPM", "GIF", "JPEG2000", "AVIF")
 
+_AT_ONCE = 64  # headers that a thread reads in one go: handing them out one by one took longer than reading them
+
 
 class _Header(NamedTuple):
     """What the first bytes of an image file tell: its size, or why it cannot be opened."""
@@ -143,8 +145,9 @@ class ImageFolder(SampleSource):
         self.resize = None if resize is None else check_count("resize", resize, 1)
         self.max_pixels = check_count("max_pixels", max_pixels, 1)
         files = list_images(self.path, suffixes)
-        with ThreadPoolExecutor(min(16, len(files))) as pool:  # waiting for the disk, not for the processor
-            headers = list(pool.map(_read_header, files, [max_pixels] * len(files)))
+        parts = [files[start : start + _AT_ONCE] for start in range(0, len(files), _AT_ONCE)]
+        with ThreadPoolExecutor(min(16, len(parts))) as pool:  # waiting for the disk, not for the processor
+            headers = [header for part in pool.map(_read_headers, parts, [max_pixels] * len(parts)) for header in part]
         self.unreadable = [header.path for header in headers if header.size is None]
         readable = [header for header in headers if header.size is not None]
         if self.unreadable and not (skip_unreadable and readable):
@@ -215,6 +218,10 @@ def _read_header(path: Path, max_pixels: int) -> _Header:
             return _Header(path, image.size)
     except Exception as error:  # see decode_image
         return _Header(path, None, _reason(error))
+
+
+def _read_headers(paths: Sequence[Path], max_pixels: int) -> list[_Header]:
+    return [_read_header(path, max_pixels) for path in paths]
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
