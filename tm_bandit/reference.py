@@ -260,8 +260,8 @@ class ReferenceStatistics:
             # Here, because this is made once for each reference, whoever made it, and only where distances are judged.
             warnings.warn(
                 f"The reference has {self.num_samples} images for {self.num_features} features: all distances are too "
-                f"large by about {self.bias(self.num_samples):.3g}, and the intervals are wider for it; "
-                f"{_ENOUGH * self.num_features} images or more are better.",
+                f"large by about {self.bias(self.num_samples):.3g}, which widens the intervals; use "
+                f"{_ENOUGH * self.num_features} images or more.",
                 stacklevel=2,
             )
         return FrechetBasis.from_eigen(self.mean, self.eigenvalues, self.eigenvectors)

@@ -139,8 +139,8 @@ def test_pairing_that_does_not_help_is_said_once(tmp_path, caplog):
     callback = bandit(tmp_path, fid("witness"), budget=600, batch_size=10, stop="budget")
     with caplog.at_level(logging.INFO, logger=rank_zero.log.name):
         fit(tmp_path, callback, module=Ignoring, max_epochs=3)
-    assert "hardly have noise in common" in callback.result.summary()
-    assert sum("hardly have noise in common" in record.getMessage() for record in caplog.records) == 1
+    assert "share hardly any noise" in callback.result.summary()
+    assert sum("share hardly any noise" in record.getMessage() for record in caplog.records) == 1
 
 
 def test_the_same_weights_again_are_named_as_the_same_model(tmp_path):

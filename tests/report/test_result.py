@@ -163,7 +163,7 @@ def test_notes_about_pairing_and_twins():
     common = {"settings": {"pairing": "common"}}
     result = SelectionResult("a", "tie", "FID", False, rows, **common)
     assert len(result.notes) == 1
-    assert "hardly have noise in common" in result.notes[0]
+    assert "share hardly any noise" in result.notes[0]
     assert SelectionResult("a", "tie", "FID", False, rows, settings={"pairing": "independent"}).notes == []
     rows[1]["correlation"] = 0.2
     assert SelectionResult("a", "tie", "FID", False, rows, **common).notes == []
@@ -222,7 +222,7 @@ def test_a_sentence_says_that_pairing_does_not_help():
         result = make_result(compared=True, settings={"pairing": pairing})
         for row in result.arms[1:]:
             row["correlation"] = correlation
-        assert ("hardly have noise in common" in result.summary()) == said
+        assert ("share hardly any noise" in result.summary()) == said
 
 
 def test_the_table_is_sorted_by_the_paired_differences():

@@ -274,7 +274,7 @@ class TestBadInput:
         result = selector.run(progress=False)
         assert result.best == "good"
         assert reason in result.retired["bad"]
-        assert "nothing to compare it with any more" in result.summary()
+        assert "the only arm left: there is nothing to compare it with." in result.summary()
         assert result.num_samples == {"bad": 0, "good": 100}
 
     def test_an_arm_that_fails_late_keeps_its_numbers_in_the_table(self):
@@ -394,7 +394,7 @@ class TestBadInput:
     def test_one_arm_is_fine(self):
         result = make(arms(0.0), budget=100).run(progress=False)
         assert (result.best, result.status, result.total_samples) == ("a0", "won", 100)
-        assert "the only arm, there is nothing to compare it with." in result.summary()
+        assert "the only arm: there is nothing to compare it with." in result.summary()
         assert ">only arm</span>" in result.to_html()
         assert "certified" not in result.plot().axes[0].get_title("left")
         assert make(arms(0.0), budget=100, stop="certified").run(progress=False).total_samples == 10

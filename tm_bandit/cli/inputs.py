@@ -127,14 +127,14 @@ def _check_paired(arguments: argparse.Namespace, arms: dict[str, Any]) -> None:
         raise InputError("Expected either --paired or --pairing independent, but got both; leave one out.")
     if arguments.skip_unreadable:
         raise InputError(
-            "Expected every sample to be there for --paired, but got --skip-unreadable, which would shift those that "
+            "Expected --paired without --skip-unreadable, but got both: skipping a sample would shift all that "
             "follow; leave one of the two out, or delete unreadable files in all arms."
         )
     lengths = {name: len(arm.source) for name, arm in arms.items()}
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name} ({length:,})" for name, length in lengths.items())
         raise InputError(
-            f"Expected as many samples in every arm for --paired, because sample i of each belong together, but got "
+            f"Expected as many samples in every arm for --paired, because sample i is compared across arms, but got "
             f"{listed}; make them equal, or leave --paired out."
         )
 

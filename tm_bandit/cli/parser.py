@@ -156,7 +156,7 @@ def _add_stats(parser: argparse.ArgumentParser) -> None:
         type=_at_least(2),
         nargs="?",
         const=10_000,
-        help="keep the rows too, for kid and cmmd: at most N (default: %(const)s), of more a random subset",
+        help="also keep the rows, which kid and cmmd need: at most N (default: %(const)s), chosen at random",
     )
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="seed of that subset (default: 0)")
     decoding = "processes that decode images (default: %(default)s)"
@@ -175,7 +175,7 @@ def _add_select(parser: argparse.ArgumentParser) -> None:
         "patterns",
         metavar="PATTERN",
         nargs="*",
-        help="models by path, quoted or expanded by the shell: 'runs/*.ckpt'; named by what tells their paths apart",
+        help="paths of models, or quoted patterns such as 'runs/*.ckpt'; what tells the paths apart becomes the names",
     )
     what.add_argument("--arm", metavar="NAME=PATH", action="append", default=[], help="a model; once per model")
     _add_score(what)
@@ -193,14 +193,14 @@ def _add_select(parser: argparse.ArgumentParser) -> None:
         metavar="N|TIME",
         type=_budget,
         default=5000,
-        help="samples of all arms together, or the time that drawing may take: 90s, 10min, 2h (default: 5000)",
+        help="samples of all models together, or the time that drawing them may take: 90s, 10min, 2h (default: 5000)",
     )
     how.add_argument(
         "--cost",
         metavar="NAME=NUMBER",
         action="append",
         default=[],
-        help="what a sample of a model costs, once per model; the budget is in the same unit, seconds if it is a time",
+        help="cost of a sample of a model, once per model, in the unit of the budget: seconds if that is a time",
     )
     how.add_argument("--batch-size", **_COUNT, default=BATCH_SIZE, help="samples per pull (default: %(default)s)")
     how.add_argument("--chunk-size", **_COUNT, help="samples per call of a sampler (default: up to four calls)")
@@ -224,20 +224,19 @@ def _add_select(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--paired",
         action="store_true",
-        help="sample i of every folder (by file name) or array (by row) was made with the same noise: draw in step",
+        help="sample i of every folder (by file name) or array (by row) had the same noise: draw in step",
     )
     how.add_argument(
         "--pairing",
         choices=("common", "independent"),
         default="common",
-        help="noise of functions and checkpoints: the same for all, or each its own (default: %(default)s)",
+        help="noise of functions and checkpoints: the same for all, or independent (default: %(default)s)",
     )
     how.add_argument(
         "--on-error",
         choices=("retire", "raise"),
         default="retire",
-        help="what becomes of a model that fails: it is taken out, or the run ends with a traceback (default: "
-        "%(default)s)",
+        help="what happens when a model fails: it is retired, or the run ends with a traceback (default: %(default)s)",
     )
     how.add_argument("--replacement", action="store_true", help="draw from folders and files with replacement")
     _add_workers(parser)
@@ -254,8 +253,8 @@ def _add_score(what: argparse._ArgumentGroup) -> None:
     what.add_argument(
         "--reference",
         metavar="FILE|DIR",
-        help="the real data: statistics (fid) or rows (kid, cmmd), or a folder of images, of which they are computed "
-        "with the same network",
+        help="the real data: statistics (fid) or rows (kid, cmmd), or a folder of images from which they are "
+        "computed with the same network",
     )
     what.add_argument(
         "--metric",
@@ -265,13 +264,13 @@ def _add_score(what: argparse._ArgumentGroup) -> None:
         help="score: fid, kid, cmmd, is, or package.module:name of a function or module of yours from samples to one "
         "number per sample (default: %(default)s)",
     )
-    what.add_argument("--lower-is-better", action="store_true", help="the direction of a function as --metric")
+    what.add_argument("--lower-is-better", action="store_true", help="for a function given as --metric")
     what.add_argument(
         "--bounded",
         metavar=("LOW", "HIGH"),
         type=float,
         nargs=2,
-        help="limits of a function as --metric, if it has any",
+        help="limits of the scores of a function given as --metric, if there are any",
     )
     what.add_argument("--bound", metavar="NAME", help="confidence bound (default: witness; hajek for kid and cmmd)")
     what.add_argument("--delta", metavar="P", type=float, default=0.05, help="failure probability (default: 0.05)")
@@ -283,12 +282,12 @@ def _add_workers(parser: argparse.ArgumentParser) -> None:
         "--workers",
         metavar="N",
         type=_at_least(1),
-        help="processes that draw at the same time: they decode and embed images, too",
+        help="processes that draw at the same time; they also decode and embed images",
     )
     who.add_argument(
         "--ray",
         metavar="ADDRESS",
-        help="let the workers be actors of a Ray cluster: 'auto', ray://HOST:10001, or 'local' for one that is started "
+        help="use actors of a Ray cluster as workers: 'auto', ray://HOST:10001, or 'local' for a cluster started "
         "for this run; needs `pip install tm-bandit[ray]`",
     )
     who.add_argument(
@@ -322,9 +321,9 @@ def _add_watch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="seed of everything random (default: 0)")
     parser.add_argument("--every", metavar="SECONDS", type=float, default=5.0, help="time between looks (default: 5)")
     parser.add_argument(
-        "--settle", metavar="SECONDS", type=float, default=2.0, help="a file is whole if it does not change for so long"
+        "--settle", metavar="SECONDS", type=float, default=2.0, help="a file is complete once unchanged for this long"
     )
-    parser.add_argument("--idle", metavar="SECONDS", type=float, help="end when nothing new has come for so long")
+    parser.add_argument("--idle", metavar="SECONDS", type=float, help="end when nothing new has appeared for this long")
     _add_reading(parser, "reading a --reference of samples")
     _add_network(parser)
     _add_cache(parser)
@@ -350,7 +349,9 @@ def _add_cache_command(parser: argparse.ArgumentParser) -> None:
 def _add_reading(parser: argparse.ArgumentParser, title: str = "reading") -> None:
     group = parser.add_argument_group(title)
     group.add_argument("--key", metavar="NAME", help="the array to use in .npz files that hold several")
-    group.add_argument("--resize", metavar="PIXELS", type=_at_least(1, 16_384), help="bring images to this size")
+    group.add_argument(
+        "--resize", metavar="PIXELS", type=_at_least(1, 16_384), help="resize images to this width and height"
+    )
     group.add_argument(
         "--max-pixels", metavar="N", type=_at_least(1), help="refuse larger images (default: 64 million pixels)"
     )

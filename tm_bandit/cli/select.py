@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
             return 0
     report_unreadable(arms)
     for name, reason in result.retired.items():
-        note(f"arm {name} was taken out: {' '.join(reason.split())}")
+        note(f"arm {name} was retired: {' '.join(reason.split())}")
     outputs.write(result)
     if result.stopped_by == "interrupt":
         note("interrupted; this is what is known so far")

@@ -209,7 +209,7 @@ def _mark(row: Mapping[str, Any], behind: bool, best: bool) -> Mark:
 
 def _how_to_read(series: Sequence[Series], axis: Axis) -> str:
     note = "dot: estimate; line: interval"
-    note += "; hollow: not told from the best" if any(not arm.mark.solid for arm in series) else ""
+    note += "; hollow: not told apart from the best" if any(not arm.mark.solid for arm in series) else ""
     return note + ("; logarithmic axis" if math.isfinite(axis.knee) else "")
 
 

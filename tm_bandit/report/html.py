@@ -133,7 +133,7 @@ def render_html(result: SelectionResult, refresh: int | None = None) -> str:
         _pictures(result),
         _table(result, chart),
         _section("Scores over time", _sentence(chart.note), scores_svg(chart)),
-        _list("Taken out", "These arms failed or were withdrawn.", result.retired),
+        _list("Retired", "These arms failed or were withdrawn.", result.retired),
         _list("Settings", "", {**result.settings, "seed": result.seed}),
         f"<footer>tm-bandit {escape(__version__)}</footer>",
     ]

@@ -52,7 +52,7 @@ _SENTENCES = {
     "likely": "likely best{margin}: a heuristic, not a certificate",
     "tie": "a tie{margin}: these arms cannot be told apart with the samples drawn",
     "target_met": "the target score is met",
-    "budget_exhausted": "the budget is spent and the rivals are not ruled out",
+    "budget_exhausted": "the budget is spent, but not all rivals are ruled out",
     "unfinished": "the run is not over",
 }
 
@@ -260,8 +260,8 @@ class SelectionResult:
         paired = self.settings.get("pairing") == "common"
         if paired and known and sum(known) / len(known) < _LITTLE_IN_COMMON:
             found.append(
-                f"The arms' samples hardly have noise in common (mean correlation below {_LITTLE_IN_COMMON}), so "
-                "comparisons are as wide as with independent noise."
+                f"The arms share hardly any noise (mean correlation below {_LITTLE_IN_COMMON}), so comparing them is "
+                "no more precise than with independent noise."
             )
         return found
 
@@ -278,7 +278,7 @@ class SelectionResult:
     def outcome(self) -> str:
         """Return what the status means, in words."""
         if self.unrivalled:
-            return "the only arm, there is nothing to compare it with" + ("" if len(self.arms) == 1 else " any more")
+            return f"the only arm{'' if len(self.arms) == 1 else ' left'}: there is nothing to compare it with"
         epsilon = self.settings.get("epsilon", 0.0)
         margin = f", up to epsilon = {number(epsilon)}" if epsilon else ""
         delta = self.settings.get("delta")
