@@ -130,7 +130,7 @@ class Replay(OptimisticMetric):
 
 
 class ReplayUp(Replay):
-    """The same for scores of which higher ones are better."""
+    """The same for scores where higher is better."""
 
     higher_is_better = True
 

@@ -24,7 +24,7 @@ def check_also(also: Metric | MetricCollection | None) -> MetricCollection | Non
         also: what the user gave.
 
     Raises:
-        InputError: if it is no metric, or if a metric cannot be computed from samples alone.
+        InputError: if it is not a metric, or if a metric cannot be computed from samples alone.
     """
     if also is None:
         return None

@@ -36,7 +36,7 @@ class Outcome:
     Args:
         samples: how many were drawn.
         failed: reasons by arm, of arms whose sampler raised.
-        unusable: reasons by arm, of arms whose samples are no numbers, or none that the metric can use.
+        unusable: reasons by arm, of arms whose samples are not numbers, or none that the metric can use.
     """
 
     samples: int = 0

@@ -91,7 +91,7 @@ def scalars(
 
     ``current`` is the score of the newest step (its best arm, if it has several) and is what a ModelCheckpoint or an
     EarlyStopping should monitor: a monitor of ``best`` would store the current weights whenever the estimate of an
-    old arm improves. An arm whose samples are no numbers has an infinite score; one that could not be sampled is
+    old arm improves. An arm whose samples are not numbers has an infinite score; one that could not be sampled is
     :func:`unscored`. ``raw``, ``avg`` and, with variants, ``raw/<variant>`` are the debiased scores of the newest step:
     one curve each over the training.
 

@@ -146,7 +146,7 @@ def check_state(state: Mapping[str, Any]) -> None:
     for arm in state["arms"]:
         _check_kinds("arm", arm, {"step": int, "averaged": bool, "variant": str})
         if len(arm) != 3:
-            raise ValueError(f"{arm!r} is no arm")
+            raise ValueError(f"{arm!r} is not an arm")
     for filed in state["files"].values():
         _check_kinds("file", filed, {"file": str, "tag": str})
     for item in state["dropped"]:

@@ -138,7 +138,7 @@ class BorrowedModule(Generic[M]):
 def persistent_tensors(module: nn.Module) -> dict[str, Tensor]:
     """Return the parameters and persistent buffers of a module, each once (tied weights appear under one name).
 
-    The states of torchmetrics are left out although ``state_dict`` may list them: they are no weights, and loading
+    The states of torchmetrics are left out although ``state_dict`` may list them: they are not weights, and loading
     them would share memory between the module and the arm.
 
     Args:

@@ -44,13 +44,13 @@ _KEY = re.compile(r"[A-Za-z0-9_. -]+(/[A-Za-z0-9_. -]+)*")
 class BanditCheckpoint(Checkpoint):
     """Finds the checkpoint that generates best, with few samples.
 
-    At every validation the current weights join as a new arm (with
-    :class:`~lightning.pytorch.callbacks.WeightAveraging` the averaged ones too, and each once per entry of
-    ``variants``), and up to ``budget`` samples are spent on the newcomers and on the arms that may still be the best.
-    Sampling ends as soon as the best arm is decided. Statistics are kept from one validation to the next, and an arm
-    that was beaten stays beaten. At most ``max_arms`` checkpoints stay in the race, each with all of its arms: those
-    certified to be worse are dropped first, then those that are likely worse, then those that look worst. Their files
-    are deleted once no checkpoint needs them.
+    At every validation the current weights join as a new arm. With
+    :class:`~lightning.pytorch.callbacks.WeightAveraging` the averaged weights join too, and each of them once per entry
+    of ``variants``. Then up to ``budget`` samples are spent on the newcomers and on the arms that may still be the
+    best. Sampling ends as soon as the best arm is decided. Statistics are kept from one validation to the next, and an
+    arm that was beaten stays beaten. At most ``max_arms`` checkpoints stay in the race, each with all of its arms:
+    those certified to be worse are dropped first, then those that are likely worse, then those that look worst. Their
+    files are deleted once no checkpoint needs them.
 
     With a fixed seed, training gives bit-identical weights with and without this callback. It is a ``Checkpoint``:
     Lightning then adds no ``ModelCheckpoint`` of its own, so list one after it if the training must be resumable.
@@ -58,9 +58,9 @@ class BanditCheckpoint(Checkpoint):
     Logged at every validation: ``{key}/current``, ``{key}/current_is_best``, ``{key}/best``, ``{key}/best_step`` and
     the debiased scores of the newest weights, one curve for each kind of arm: ``{key}/raw``, ``{key}/avg`` and, with
     variants, ``{key}/raw/<variant>`` and so on. The table that loggers get has all arms and their intervals. Let a
-    ``ModelCheckpoint`` or an ``EarlyStopping`` monitor ``{key}/current``. If the newest samples are not finite, it
-    is infinite, which makes ``EarlyStopping(check_finite=True)`` stop. If there is no score, because sampling failed or
-    the validation was skipped, it is the worst finite number.
+    ``ModelCheckpoint`` or an ``EarlyStopping`` monitor ``{key}/current``. If the newest samples are not finite, its
+    value is infinite, which makes ``EarlyStopping(check_finite=True)`` stop. If there is no score, because sampling
+    failed or the validation was skipped, its value is the worst finite number.
 
     Args:
         metric: an ``OptimisticFID``, ``OptimisticIS``, ``OptimisticKID`` or ``OptimisticMean``; not an attribute of the
@@ -73,7 +73,7 @@ class BanditCheckpoint(Checkpoint):
             the samples are the same. ``None`` makes up to four calls per pull.
         policy: as in :class:`~tm_bandit.ModelSelector`.
         variants: keyword arguments of the sampler by name, such as ``{"": {}, "cfg3": {"guidance_scale": 3.0}}``; each
-            is an arm of its own.
+            is a separate arm.
         averaged: whether the averaged weights of ``WeightAveraging`` are arms too.
         max_arms: how many checkpoints stay for the next validation, each with all of its arms: three variants of raw
             and averaged weights are six arms of one checkpoint.
@@ -96,12 +96,12 @@ class BanditCheckpoint(Checkpoint):
         pairing: as in :class:`~tm_bandit.ModelSelector`. Newcomers of later validations begin with the noise that the
             first arms began with.
         conditions: as in :class:`~tm_bandit.ModelSelector`; the sampler gets those of its chunk as ``conditions=``.
-        also: other metrics, ours or torchmetrics', of the same samples: what they say of the newest arm and of the best
-            one is logged as ``{key}/current/<name>`` and ``{key}/best/<name>``, at no further sampling cost. They do
-            not take part in the choice, need their references, and begin anew when a training is resumed.
+        also: other metrics, ours or torchmetrics', of the same samples: their values for the newest arm and for the
+            best one are logged as ``{key}/current/<name>`` and ``{key}/best/<name>``, at no further sampling cost. They
+            do not take part in the choice, need their references, and begin anew when a training is resumed.
         evaluate: ``"after"`` only writes the arms during the training and compares them at its end: for strategies that
-            shard the module (FSDP, ModelParallel), where no process could sample, and to leave the work to
-            ``tm-bandit watch``. The budget of all validations is spent then.
+            shard the module (FSDP, ModelParallel), where no process could sample, or to leave the work to
+            ``tm-bandit watch``. The budgets of all validations are then spent at the end.
 
     Attributes:
         best_model_path: file of the best arm; its ``state_dict`` is the arm. Empty before the first validation. Being
@@ -447,7 +447,7 @@ class BanditCheckpoint(Checkpoint):
         return self.counts(trainer) and trainer.global_step != self._session.books.step
 
     def counts(self, trainer: Trainer) -> bool:
-        """Whether a validation at this moment is one that is not passed over.
+        """Return whether a validation at this moment counts.
 
         Args:
             trainer: the running Trainer.

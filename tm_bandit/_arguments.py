@@ -26,7 +26,7 @@ def check_count(name: str, value: Any, least: int | None = None) -> int:
         least: the smallest integer that is accepted.
 
     Raises:
-        InputError: if it is anything else; a bool is no integer.
+        InputError: if it is anything else; a bool is not an integer.
 
     Example:
         >>> import numpy as np
@@ -49,7 +49,7 @@ def check_number(name: str, value: Any, *, least: float | None = None, above: fl
         above: what the number must be above, if there is such a limit.
 
     Raises:
-        InputError: if it is anything else; a bool is no number.
+        InputError: if it is anything else; a bool is not a number.
 
     Example:
         >>> check_number("kappa", 2, above=0)
@@ -142,7 +142,7 @@ def check_options(name: str, value: Any) -> dict[str, Any]:
         value: what the user gave; ``None`` stands for none.
 
     Raises:
-        InputError: if it is no mapping of strings.
+        InputError: if it is not a mapping of strings.
     """
     if value is None:
         return {}
@@ -159,7 +159,7 @@ def check_path(name: str, value: Any) -> str:
         value: what the user gave.
 
     Raises:
-        InputError: if it is no path, or one that no file can have.
+        InputError: if it is not a path, or one that no file can have.
 
     Example:
         >>> from pathlib import Path

@@ -20,7 +20,7 @@ def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
         file: open for reading at its start.
 
     Raises:
-        ValueError: if it is no such file, or holds Python objects.
+        ValueError: if it is not such a file, or holds Python objects.
     """
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0

@@ -42,7 +42,7 @@ def read_statistics(path: Path) -> StoredStatistics:
         InputError: if there is no such file, it cannot be read, or it holds no statistics.
     """
     if os.path.exists(path) and not os.path.isfile(path):  # whoever opens a pipe waits for ever
-        raise InputError(f"Expected a reference file, but {path} is no regular file.")
+        raise InputError(f"Expected a reference file, but {path} is not a regular file.")
     try:
         content = _read_pt(path) if path.suffix.lower() == ".pt" else _read_npz(path)
     except FileNotFoundError as error:

@@ -118,7 +118,7 @@ def read_weights(path: str | os.PathLike[str], key: str = "state_dict") -> dict[
         key: ``"state_dict"``, or ``"current_model_state"`` for the raw weights beside averaged ones.
 
     Raises:
-        ArmError: if the file is missing, is no checkpoint, cannot be read, or lacks ``key``.
+        ArmError: if the file is missing, is not a checkpoint, cannot be read, or lacks ``key``.
     """
     return read_file(path, key).weights
 
@@ -142,7 +142,7 @@ def read_file(path: str | os.PathLike[str], key: str = "state_dict") -> WeightsF
         raise ArmError(f"Expected a checkpoint with {key!r}, but {path} holds a {type(content).__name__}.")
     signature: Any = content.get(SIGNATURE)
     found = content.get(key, content if key == "state_dict" else None)
-    # What is no tensor (extra state, say) is no weight: it is for `load_from_checkpoint`, not for an arm.
+    # What is not a tensor (extra state, say) is not a weight: it is for `load_from_checkpoint`, not for an arm.
     weights = {str(n): t for n, t in found.items() if isinstance(t, Tensor)} if isinstance(found, Mapping) else {}
     if key == "state_dict" and _is_signature(signature):
         known = {**weights, **signature["weights"]}
@@ -210,7 +210,7 @@ def _is_signature(value: Any) -> bool:
 
 def _load(path: Path) -> Any:
     if path.exists() and not path.is_file():  # whoever opens a pipe waits for ever
-        raise ArmError(f"Expected the checkpoint {path}, but it is no regular file.")
+        raise ArmError(f"Expected the checkpoint {path}, but it is not a regular file.")
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file

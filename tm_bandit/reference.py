@@ -49,7 +49,7 @@ class ReferenceStatistics:
         rows: the samples' own rows or some of them, shape ``(m, d)``, for :class:`~tm_bandit.OptimisticKID`.
 
     Raises:
-        InputError: if shapes do not fit, values are not finite, or the matrix is no covariance.
+        InputError: if shapes do not fit, values are not finite, or the matrix is not a covariance.
 
     Example:
         >>> import torch
@@ -100,7 +100,7 @@ class ReferenceStatistics:
             features: rows of shape ``(n, d)``, or an iterable of such batches.
             extractor: name of the network that made them, if it is to be recorded and checked.
             keep_rows: whether to keep the rows themselves, for :class:`~tm_bandit.OptimisticKID`: ``True`` for at most
-                10,000, or another number; of more, a random subset is kept, and ``num_samples`` still counts all.
+                10,000, or another number. If there are more, a random subset is kept; ``num_samples`` still counts all.
             seed: seed of that subset.
 
         Raises:
@@ -267,7 +267,7 @@ class ReferenceStatistics:
         return FrechetBasis.from_eigen(self.mean, self.eigenvalues, self.eigenvectors)
 
     def bias(self, num_samples: int) -> float:
-        """Return how much the plug-in distance of so many samples of this very Gaussian is above zero on average.
+        """Return the mean plug-in distance of this many samples of this very Gaussian; the true distance is zero.
 
         Args:
             num_samples: number of samples; each number is computed once for all arms.

@@ -120,7 +120,7 @@ def test_averaged_weights_and_variants_are_arms(tmp_path):
     callback, witness = bandit(tmp_path, variants={"": {}, "half": {"scale": 0.5}}, budget=120), Witness()
     average = EMAWeightAveraging(decay=0.5, update_starting_at_step=10)
     fit(tmp_path, callback, average, witness)
-    # Before its first update the average is the untrained model, which is no arm.
+    # Before its first update the average is the untrained model, which is not an arm.
     expected = {"step8", "step8/half", "step16", "step16/half", "step16-avg", "step16-avg/half"}
     assert set(callback.result.num_samples) == expected
     raw = torch.load(tmp_path / "step16.ckpt", weights_only=True)["state_dict"]

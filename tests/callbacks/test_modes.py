@@ -176,7 +176,7 @@ def test_an_arm_with_values_that_are_not_finite_is_retired(tmp_path):
 
     with pytest.warns(UserWarning, match="finite") as caught:
         done = fit(tmp_path, callback, Look(), module=Bad, max_epochs=3, num_sanity_val_steps=0)
-    # One error may pass, so it is tried once more; what it has is no model, but its file is not ours to delete.
+    # One error may pass, so it is tried once more; what it has is not a model, but its file is not ours to delete.
     assert sum("left out of this validation" in str(warning.message) for warning in caught) == 1
     assert "2 validations in a row" in callback.result.retired["step16"]
     assert (tmp_path / "step16.ckpt").exists()

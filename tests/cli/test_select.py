@@ -396,7 +396,7 @@ def test_a_budget_may_be_a_cost_or_a_time(run, reference):
         ("--budget 10parsecs", "a time such as"),
         ("--budget 10.5", "`budget` to be an integer"),
         ("--cost near=1", "but got none for 'mid'"),
-        ("--cost near=1 --cost mid=1 --cost far=1 --cost x=1", "'x', which is no arm"),
+        ("--cost near=1 --cost mid=1 --cost far=1 --cost x=1", "'x', which is not an arm"),
         ("--cost near=-1 --cost mid=1 --cost far=1", "above 0"),
         ("--cost near", "NAME=NUMBER"),
     ],

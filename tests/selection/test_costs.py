@@ -44,7 +44,7 @@ def test_what_is_no_time_is_refused(text):
         ({"cost": 3.0}, "or 'measured', but got 3.0"),
         ({"cost": "cheap"}, "or 'measured', but got 'cheap'"),
         ({"cost": {"fast": 1, "mid": 1}}, "for every arm, but got none for 'slow'"),
-        ({"cost": {"fast": 1, "mid": 1, "slow": 1, "x": 2}}, "'x', which is no arm"),
+        ({"cost": {"fast": 1, "mid": 1, "slow": 1, "x": 2}}, "'x', which is not an arm"),
         ({"cost": {"fast": 1, "mid": 1, "slow": -1}}, "`cost of slow` to be a finite number above 0, but got -1"),
         ({"cost": {"fast": 1, "mid": 1, "slow": 0}}, "above 0"),
         ({"cost": {"fast": 1, "mid": 1, "slow": math.nan}}, "`cost of slow` to be a finite number"),

@@ -156,7 +156,7 @@ def parse_variants(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
         texts: the variants.
 
     Raises:
-        InputError: if one is no object of JSON, or a name comes twice.
+        InputError: if one is not a JSON object, or a name comes twice.
 
     Example:
         >>> parse_variants(['cfg3={"scale": 3.0}', "plain={}"])

@@ -118,7 +118,7 @@ def resize_pixels(image: np.ndarray[Any, Any], side: int) -> np.ndarray[Any, Any
 class ImageFolder(SampleSource):
     """The images below a folder, decoded only when they are read.
 
-    Opening the folder reads the header of every file: a folder with files that are no images, or with images of
+    Opening the folder reads the header of every file: a folder with files that are not images, or with images of
     different sizes, is refused at once and not after an hour of sampling.
 
     Args:

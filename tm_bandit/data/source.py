@@ -84,7 +84,7 @@ def open_source(
             max_pixels=MAX_PIXELS if max_pixels is None else max_pixels,
         )
     if not os.path.isfile(target):
-        what = "is no regular file" if os.path.exists(target) else "does not exist"
+        what = "is not a regular file" if os.path.exists(target) else "does not exist"
         raise InputError(f"Expected a folder of images or a .npy/.npz file, but got {target}, which {what}.")
     if target.suffix.lower() in (".npy", ".npz"):
         return ArraySource.open(target, key=key, resize=resize)

@@ -32,7 +32,7 @@ class Clip(Network):
 
     Raises:
         WeightsError: if the model cannot be loaded.
-        InputError: if it is no model, or a model object comes without its processor.
+        InputError: if it is not a model, or a model object comes without its processor.
 
     Example::
 

@@ -163,7 +163,7 @@ def _dinov2(name: str, path: Path | None) -> nn.Module:
     if path.is_dir():
         return _Dinov2(torch.hub.load(str(path), _dinov2_model(name), source="local"))  # type: ignore[no-untyped-call]
     raise ValueError(
-        f"{path} is no folder of a clone of https://github.com/{_DINOV2_REPOSITORY}, and weights without a network are "
+        f"{path} is not a clone of https://github.com/{_DINOV2_REPOSITORY}, and weights without a network are "
         "not enough; a TorchScript file would run code of its own: if you trust it, pass feature=torch.jit.load(path)"
     )
 

@@ -79,7 +79,7 @@ def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         return read_script(path)
     state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive(path))
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise ValueError(f"{os.fspath(path)} holds a {type(state).__name__} that is no dictionary of tensors")
+        raise ValueError(f"{os.fspath(path)} holds a {type(state).__name__} that is not a dictionary of tensors")
     return state
 
 

@@ -40,7 +40,7 @@ MIN_ROWS = FOLDS
 REFIT_GROWTH = 1.15
 #: From this many rows on a witness changes little, and a refit costs more: the growth that it waits for.
 LATE_ROWS, LATE_GROWTH = 200, 1.3
-#: From here on half as many folds: a refit costs half. The count itself is a choice by hand, as are the two above.
+#: From here on half as many folds: a refit costs half. The count itself was not tuned, nor were the two above.
 MERGE_FOLDS_AT = 250
 #: Training rows that the damping looks at: it needs their standard deviation only, which so many tell to a sixteenth.
 _DAMPING_ROWS = 128

@@ -53,7 +53,7 @@ def moments_from_rows(rows: Tensor) -> Moments:
         rows: shape ``(n, d)`` with ``n >= 1``, any floating dtype.
 
     Raises:
-        InputError: if ``rows`` is no matrix with at least one row, or has too many columns.
+        InputError: if ``rows`` is not a matrix with at least one row, or has too many columns.
 
     Example:
         >>> import torch

@@ -79,7 +79,7 @@ class OptimisticMetric(LoggedMetric, ABC):
     """A streaming score of a generator with an optimistic bound.
 
     A subclass says what it is (:attr:`traits`), turns samples into rows (:meth:`extract`), takes them in
-    (:meth:`add_rows`) and answers in losses, of which smaller is better (:meth:`losses`). Everything else has a
+    (:meth:`add_rows`) and answers in losses, where smaller is better (:meth:`losses`). Everything else has a
     default here: values in the score's own unit, synced like ``compute``; ``forward`` on one batch; states that keep
     their precision; copies for arms (:meth:`fork`) and their comparison (:meth:`paired`).
 
@@ -190,7 +190,7 @@ class OptimisticMetric(LoggedMetric, ABC):
         """Return how this metric's loss compares with another's on ``count`` common draws, or ``None``.
 
         Args:
-            other: a metric of the same kind with at least so many samples, drawn from the same noise.
+            other: a metric of the same kind with at least ``count`` samples, drawn from the same noise.
             count: how many samples.
         """
         mine, theirs = self.row_scores(count), other.row_scores(count)

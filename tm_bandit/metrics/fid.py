@@ -28,7 +28,7 @@ from tm_bandit.metrics.referenced_metric import ReferencedMetric
 from tm_bandit.metrics.row_log import RowLog, as_list, exact_arithmetic
 from tm_bandit.reference import ReferenceStatistics
 
-#: Rows that are kept unless `max_rows` says else: a limit on memory, chosen by hand.
+#: Rows that are kept unless `max_rows` says else: a limit on memory, not tuned.
 _ROWS_PER_DIMENSION, _LEAST_ROWS = 4, 4096
 
 #: Turned rows of the two arms that were compared last: a leader meets its rivals one after the other, and turning its

@@ -19,7 +19,7 @@ from tm_bandit.metrics.row_log import RowLog
 from tm_bandit.metrics.sample_spectrum import BLOCK, SampleSpectrum, rotated_moments, shifted
 from tm_bandit.reference import ReferenceStatistics
 
-#: Most rows that are left out in turn, the latest ones: a limit on time, chosen by hand.
+#: Most rows that are left out in turn, the latest ones: a limit on time, not tuned.
 _MOST = 512
 #: Two halves of two rows: with fewer one of them has no covariance.
 _FEWEST = 4

@@ -196,7 +196,7 @@ class OptimisticIS(FeatureMetric):
             real: whether they belong to real samples, which makes no difference.
 
         Raises:
-            InputError: if they are no probabilities, or their number of classes differs from what was seen before.
+            InputError: if they are not probabilities, or their number of classes differs from what was seen before.
         """
         checked = check_probabilities(rows)
         if self.num_classes not in (0, checked.shape[1]):

@@ -246,7 +246,7 @@ class OptimisticMean(OptimisticMetric):
                 )
 
     def row_scores(self, count: int | None = None) -> Tensor:
-        """Return the losses of single rows, of which smaller is better; their mean is the loss.
+        """Return the losses of single rows, where smaller is better; their mean is the loss.
 
         Args:
             count: how many rows, from the first one on; all by default.

@@ -1,4 +1,4 @@
-"""What the engine must know of a metric, said by the metric."""
+"""What the engine must know about a metric, as the metric states it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Traits:
         standard_errors: whether ``stderr`` says anything; if not, it is 0.
         certifies_from: fewest samples of an arm with which its interval certifies anything, whatever its ends are.
         interval: whether ``optimistic`` and ``pessimistic`` are the ends of an interval; if not, nothing is known about
-            where the truth is, and a bandit goes by the estimate.
+            where the truth is, and a bandit uses the estimate.
     """
 
     higher_is_better: bool

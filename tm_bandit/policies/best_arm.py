@@ -61,7 +61,7 @@ class SuccessiveHalving(Policy):
         rank_by: the field of :class:`~tm_bandit.policies.ArmStats` that is compared at the end of a rung.
 
     Raises:
-        InputError: if ``reduction_factor`` is not above 1, or ``rank_by`` is no name.
+        InputError: if ``reduction_factor`` is not above 1, or ``rank_by`` is not a name.
 
     Example:
         >>> from tm_bandit.policies import SuccessiveHalving

@@ -15,10 +15,10 @@ class Race(Policy):
     Optimism as in the paper, on the quantity that can be known precisely: an arm stays in the race while its
     *optimistic difference* to the leader, the lower end of :meth:`~tm_bandit.policies.Board.compare`, is not above
     zero. Arms that draw from the same noise have most of their error in common, so near ties are told apart with a
-    fraction of the samples that each score by itself would need. The arms that are left have equally many samples, so
+    fraction of the samples that each score by itself would need. The remaining arms have equal numbers of samples, so
     biases that fall with the count cancel as well; one that joins late has the fewest and catches up first. Arms that
     seem worse, by 1.5 standard errors, wait until the race is decided without them, so that the samples go to those
-    between which it is open; they are ruled out by the whole margin like all others.
+    that are still in contention; like all others, they are ruled out only by the whole margin.
 
     If samples of some arms cost more than those of others, the comparison with the leader that cost the least so far is
     next. Two arms are compared on the draws that they have in common, so a rival that is ahead of the leader waits for

@@ -30,7 +30,7 @@ def encode(value: Any, indent: int | None = None) -> str:
         indent: as in :func:`json.dumps`, a number.
 
     Raises:
-        InputError: if that is no number, or a very large one.
+        InputError: if that is not a number, or a very large one.
 
     Example:
         >>> encode({"budget": np.int64(100), "upper": [1.5, float("inf"), float("nan")]})

@@ -179,7 +179,7 @@ class SelectionResult:
             files: PNG files, see :func:`~tm_bandit.report.thumbnails.thumbnails`.
 
         Raises:
-            InputError: if there is no such arm, or these are no files.
+            InputError: if there is no such arm, or these are not files.
         """
         if not isinstance(arm, str) or arm not in self.num_samples:
             raise InputError(f"Expected one of the arms {sorted(self.num_samples)}, but got {arm!r}.")

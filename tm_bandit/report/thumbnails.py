@@ -25,7 +25,7 @@ _GAP = 2
 
 
 def thumbnails(images: Tensor, most: int = MOST, size: int = SIZE) -> list[bytes]:
-    """Return the first images as small PNG files; none if these are no images.
+    """Return the first images as small PNG files; none if these are not images.
 
     Integers count to 255; floats are from 0 to 1, or from -1 to 1 if some are negative.
 
@@ -112,14 +112,14 @@ def png_file(uri: str) -> bytes:
         uri: the address.
 
     Raises:
-        ValueError: if it is no such address.
+        ValueError: if it is not such an address.
 
     Example:
         >>> png_file(data_uri(b"PNG"))
         b'PNG'
     """
     if not is_data_uri(uri):
-        raise ValueError(f"{str(uri)[:40]!r} is no picture")
+        raise ValueError(f"{str(uri)[:40]!r} is not a picture")
     return base64.b64decode(uri.removeprefix(_PREFIX))
 
 

@@ -280,7 +280,7 @@ class Arm:
             reason: shown in the result.
 
         Raises:
-            InputError: if it is no text.
+            InputError: if it is not text.
         """
         if not isinstance(reason, str):
             raise InputError(f"Expected the reason to be a string, but got {reason!r}; say in words why it goes.")
@@ -336,7 +336,7 @@ class Arm:
         kept = {name: value for name, value in numbers.items() if name in _NUMBERS}
         strange = [name for name, value in kept.items() if not isinstance(value, (int, float))]
         if strange:
-            raise TypeError(f"{strange[0]} of arm {self.name!r} is no number")
+            raise TypeError(f"{strange[0]} of arm {self.name!r} is not a number")
         return ArmStats(self.name, **kept)
 
 

@@ -181,7 +181,9 @@ def resolve_costs(budget: Any, cost: Any, arms: Mapping[str, Any] | None) -> tup
         raise InputError(f"Expected `cost` as {{arm: number, ...}} or 'measured', but got {cost!r}; pass a mapping.")
     strangers = [name for name in cost if arms is not None and name not in arms]
     if strangers:
-        raise InputError(f"Expected `cost` of the arms {list(arms or {})}, but got {strangers[0]!r}, which is no arm.")
+        raise InputError(
+            f"Expected `cost` of the arms {list(arms or {})}, but got {strangers[0]!r}, which is not an arm."
+        )
     missing = [name for name in arms or {} if name not in cost]
     if missing:
         raise InputError(f"Expected `cost` for every arm, but got none for {missing[0]!r}; add it.")

@@ -65,11 +65,11 @@ class ModelSelector(Standing):
         policy: ``"ucb"``, ``"race"``, ``"lucb"``, ``"halving"``, ``"thompson"``, ``"greedy"``, ``"epsilon-greedy"``,
             ``"uniform"``, ``"random"``, or a :class:`~tm_bandit.policies.Policy`.
         batch_size: samples per pull.
-        budget: samples that may be drawn in all; or the time that drawing may take, such as ``"90s"``, ``"10min"`` or
+        budget: samples that may be drawn in total; or the time that drawing may take, such as ``"90s"``, ``"10min"`` or
             ``"2h"``; or with ``cost`` a number in its unit. A pull that would exceed it is not made.
         cost: what a sample costs: ``{arm: number}``, in seconds if the budget is a time; or ``"measured"``, what
-            :meth:`tell` is told of each pull. A time without it is measured. The race then spends where a unit of cost
-            buys the most. Measured costs vary, so a seed does not give the same run again.
+            :meth:`tell` is told of each pull. A time without it is measured. The race then spends its budget where it
+            helps most per unit of cost. Measured costs vary, so a seed does not give the same run again.
         burn_in: samples that every arm gets before the policy is asked; ``"auto"`` takes what the bound needs to be
             informative, at least two batches. An arm may be recommended after its first batch, but none wins before
             every arm has been seen.
@@ -411,7 +411,7 @@ class ModelSelector(Standing):
         return run_selector(self, progress, budget, workers, timeout, chunk_size)
 
     def extend_budget(self, num_samples: float) -> None:
-        """Allow so many more samples, or so much more in the unit of the budget; or less if it is negative."""
+        """Raise the budget by this many samples, or by this much in its unit; a negative number lowers it."""
         check: Callable[[str, Any], float] = check_count if self._costs is None else check_number
         self.budget += check("num_samples", num_samples)
 

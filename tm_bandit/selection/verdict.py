@@ -36,7 +36,7 @@ class Verdict:
     """What can be said about the arms at one moment.
 
     Args:
-        best: the recommended arm, or ``None`` if there is no arm to recommend.
+        best: the recommended arm, or ``None`` if there is none to recommend.
         level: ``"won"``, ``"likely"``, ``"tie"`` (the arms that are left differ by ``epsilon`` at the most) or
             ``"open"``.
         likely_out: rivals that are likely worse (those that are certainly worse included), by the arm that beat them.

@@ -188,7 +188,7 @@ class Watcher:
             idle: seconds without a new checkpoint after which the watching ends; ``None`` goes on for ever.
 
         Raises:
-            InputError: if these are no seconds.
+            InputError: if these are not numbers of seconds.
         """
         last = time.monotonic()
         try:
@@ -250,7 +250,7 @@ class Watcher:
         """Make an arm of a file.
 
         Raises:
-            BanditError: if it is no checkpoint, or one of another module.
+            BanditError: if it is not a checkpoint, or one of another module.
         """
         weights = read_weights(path, self._key)
         check_stamp(path, self._stamps[name])
