@@ -22,7 +22,7 @@ from tm_bandit._files import atomic_write
 from tm_bandit.callbacks._folder import RunFolder
 from tm_bandit.errors import brief
 from tm_bandit.report.encoding import encode
-from tm_bandit.report.result import COLUMNS, SelectionResult
+from tm_bandit.report.result import COLUMNS, SelectionResult, number, with_interval
 from tm_bandit.report.thumbnails import sheet
 
 if TYPE_CHECKING:
@@ -168,26 +168,21 @@ def line(
     if result.best is None:
         return f"{prefix}: step {newest}: no arm could be scored ({drawn} samples)."
     row = next(row for row in result.arms if row["arm"] == result.best)
-    interval = f"{_number(row['lower'])}..{_number(row['upper'])}"
-    newcomer = "it is the newest" if values["current_is_best"] else f"newest {_number(values['current'])}"
+    score = with_interval(values["best"], row["lower"], row["upper"])
+    newcomer = "the newest" if values["current_is_best"] else f"the newest has {number(values['current'])}"
     verdict = {"won": "certified", "budget_exhausted": "not settled", "unfinished": "not settled"}.get(
         result.status, result.status
     )
     if result.unrivalled:
         verdict = "the only arm"
     rivals = f" with {', '.join(result.tied)}" if result.tied else ""
-    metric = result.metric.removeprefix("Optimistic")
     notes = [note for note in result.notes if note not in said]
     said.update(notes)
     text = (
-        f"{prefix}: step {newest}: best {result.best} {metric} {_number(values['best'])} ({interval}), "
-        f"{newcomer}; {verdict}{rivals}; {drawn} samples, {result.total_samples} in all."
+        f"{prefix}: step {newest}: best {result.best}, {result.score_name} {score}, {newcomer}; {verdict}{rivals}; "
+        f"{drawn} samples, {result.total_samples} in total."
     )
     return " ".join([text, *notes])
-
-
-def _number(value: float) -> str:
-    return "?" if math.isnan(value) else f"{value:.4g}"
 
 
 class HistoryText:

@@ -78,8 +78,8 @@ def test_one_line_per_validation(tmp_path, caplog):
     assert [line.split(":")[1].strip() for line in lines] == ["step 8", "step 16", "step 24"]
     assert last == f"gan: the best arm is {callback.best_arm}, in {callback.best_model_path}"
     assert "the only arm" in lines[0]
-    assert f"best {callback.best_arm} FID {callback.best_model_score.item():.4g} (" in lines[2]
-    assert "60 samples, 180 in all" in lines[2]
+    assert f"best {callback.best_arm}, FID {callback.best_model_score.item():.4g} [" in lines[2]
+    assert "60 samples, 180 in total" in lines[2]
 
 
 @pytest.mark.parametrize("bar", [TQDMProgressBar, RichProgressBar])
