@@ -239,11 +239,11 @@ def test_files_that_are_none_are_not_waited_for(tmp_path):
             for name in ("r.npz", "r.npy", "r.pt"):
                 with pytest.raises(InputError):
                     read(tmp_path / name)
-        with pytest.raises(InputError, match="no regular file"):
+        with pytest.raises(InputError, match="not a regular file"):
             open_source(tmp_path)
         with pytest.raises(InputError, match="regular file"):
             decode_image(tmp_path / "picture.png")
-        with pytest.raises(ArmError, match="no regular file"):
+        with pytest.raises(ArmError, match="not a regular file"):
             read_weights(tmp_path / "step1.ckpt")
 
 
