@@ -200,7 +200,7 @@ def _kinds() -> list[str]:
 
 def _check_regular(path: str | os.PathLike[str]) -> None:
     if os.path.exists(path) and not os.path.isfile(path):
-        raise ValueError("no regular file")  # whoever opens a pipe waits for ever
+        raise ValueError("not a regular file")  # whoever opens a pipe waits for ever
 
 
 def _check_pixels(image: Image.Image, most: int) -> None:
