@@ -1,7 +1,7 @@
 """Which guidance scale, steps and scheduler suit my pipeline and my prompts?
 ==========================================================================
 
-It is chosen by CLIPScore and by FID. Pipeline and CLIP are tiny and random, so this runs offline; put in your own.
+CLIPScore and FID decide. The pipeline and CLIP are tiny and untrained, so this runs offline; use your own instead.
 """
 
 import json

@@ -1,7 +1,7 @@
 """My GAN's quality jumps about: which weights do I keep?
 ======================================================
 
-A GAN with manual optimisation: the last weights are a lottery ticket.
+A GAN with manual optimisation: how good its last weights are is a matter of luck.
 
 The module has two optimizers and steps them itself; the callback needs only its `sample` method. The generator's
 truncation (scaling the latent code) is a second choice: each validation's weights compete at two truncations::

@@ -21,7 +21,7 @@ from tm_bandit.demo.flow import DigitFlow, DigitsData
 
 
 def train(data: DigitsData, folder: Path, epochs: int, every: int) -> None:
-    """An ordinary training run that keeps a checkpoint now and then and knows nothing of this package."""
+    """An ordinary training run that keeps a checkpoint now and then and knows nothing about this package."""
     pl.seed_everything(0, verbose=False)
     trainer = pl.Trainer(
         max_epochs=epochs,

@@ -3,8 +3,8 @@
 
 Watch a FID while samples come in: the metric alone, in a plain PyTorch loop.
 
-Two models of the digits are fitted in a blink: one Gaussian for all images, and one Gaussian per class. Both metrics
-stream: feed batches, ask at any time. The plain FID starts far too high and falls with the number of samples; the
+Two models of the digits are fitted in an instant: one Gaussian for all images, and one Gaussian per class. Both metrics
+stream: add batches and ask at any time. The plain FID starts far too high and falls with the number of samples; the
 interval and the debiased value can be used from the start::
 
     python examples/standalone_metric.py [--fast]

@@ -6,7 +6,7 @@ Any modality: choose between text generators by the Frechet distance of text emb
 The candidates are Markov chains over characters, of order 1 to 5, trained on the prose that ships with scikit-learn.
 The embedding is latent semantic analysis of character n-grams. Nothing here is an image: rows of numbers are all that
 the selector needs, so audio (VGGish: the Frechet audio distance), video (I3D) or sentence-transformer embeddings
-enter in the same way::
+work in the same way::
 
     python examples/text_embeddings.py [--fast]
 """
