@@ -31,9 +31,9 @@ _SELECT_EXAMPLES = """\
 examples:
   tm-bandit select --reference ref.npz --arm ema=out/ema --arm raw=out/raw --budget 5000
   tm-bandit select --reference photos/ out/ema out/raw                           folders by path, named ema and raw
-  tm-bandit select --reference ref.npz --module my.models:Flow 'runs/*.ckpt'     28 checkpoints in one word
+  tm-bandit select --reference ref.npz --module my.models:Flow 'runs/*.ckpt'     28 checkpoints at once
   tm-bandit select --reference ref.npz --arm a=a.npz --arm b=b.npz --stop certified --html report.html
-  tm-bandit select --reference ref.npz --arm a=out/a --arm b=out/b --paired      file i of each: the same seed
+  tm-bandit select --reference ref.npz --arm a=out/a --arm b=out/b --paired      file i of each: same noise
   tm-bandit select --metric is --arm a=out/a --arm b=out/b --json result.json
   tm-bandit select --metric my.scores:aesthetic --bounded 0 10 --arm a=out/a --arm b=out/b
   tm-bandit select --reference ref.npz --arm e10=e10.ckpt --arm e20=e20.ckpt --module my.models:Flow
@@ -44,16 +44,16 @@ examples:
 An arm is a folder of images, a .npy/.npz file of images or features, a .ckpt file (with --module), or a function
 package.module:name that is called with a number of samples (and generator=, if it takes one) and returns a tensor of
 images (N,3,H,W), or of features (N,d), which are taken as they are.
-Of folders and files, only the samples that are pulled are decoded and embedded.
+Only the samples that are pulled from a folder or file are decoded and embedded.
 
 several processes:
   tm-bandit select ... --workers 4                          four processes on this machine
-  torchrun --nproc_per_node=2 -m tm_bandit select ...       each pull is shared out; the same answer as one process
+  torchrun --nproc_per_node=2 -m tm_bandit select ...       they share each pull; the same answer as one process
   ray start --head                                          start a local Ray, then
   tm-bandit select ... --workers 8 --ray auto               eight of its actors; `ray stop` ends it
 
-With --workers several pulls are under way at the same time. For one number of workers the answer depends on the seed
-alone.
+With --workers several pulls are under way at the same time. For a given number of workers the answer depends on the
+seed alone.
 """
 
 _WATCH_EXAMPLES = """\
@@ -62,8 +62,8 @@ examples:
   tm-bandit watch runs --module my.models:build --reference ref.npz --out runs/watch --idle 3600
 
 Whole checkpoints (.ckpt, .pt, .safetensors) of any trainer are admitted when they have settled, and raced against the
-best so far. DIR/tm_bandit (or --out) gets selection.json, selection.html, which a browser reads again every 30 seconds,
-and a link `best`. Nothing else is written or deleted. Ctrl-C ends it; the same command goes on where it was.
+best so far. DIR/tm_bandit (or --out) gets selection.json, selection.html, which a browser reloads every 30 seconds,
+and a link `best`. Nothing else is written or deleted. Ctrl-C ends it; the same command continues where it stopped.
 """
 
 _CACHE_EXAMPLES = """\
@@ -187,7 +187,7 @@ def _add_select(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="keyword arguments of the module's sample() as a JSON object; each variant of a .ckpt file is an arm",
     )
-    how = parser.add_argument_group("how")
+    how = parser.add_argument_group("how to select")
     how.add_argument(
         "--budget",
         metavar="N|TIME",
@@ -219,7 +219,8 @@ def _add_select(parser: argparse.ArgumentParser) -> None:
     )
     margin = "an arm wins if no rival can be better by more than X (in FID, or log IS)"
     how.add_argument("--epsilon", metavar="X", type=float, default=0.0, help=margin)
-    how.add_argument("--burn-in", metavar="N", type=_burn_in, default="auto", help="samples of each arm at the start")
+    first = "samples of each arm at the start (default: %(default)s)"
+    how.add_argument("--burn-in", metavar="N", type=_burn_in, default="auto", help=first)
     how.add_argument("--seed", metavar="N", type=int, default=0, help="seed of everything random (default: 0)")
     how.add_argument(
         "--paired",
@@ -264,7 +265,7 @@ def _add_score(what: argparse._ArgumentGroup) -> None:
         help="score: fid, kid, cmmd, is, or package.module:name of a function or module of yours from samples to one "
         "number per sample (default: %(default)s)",
     )
-    what.add_argument("--lower-is-better", action="store_true", help="for a function given as --metric")
+    what.add_argument("--lower-is-better", action="store_true", help="small scores of a --metric function are better")
     what.add_argument(
         "--bounded",
         metavar=("LOW", "HIGH"),
@@ -277,7 +278,7 @@ def _add_score(what: argparse._ArgumentGroup) -> None:
 
 
 def _add_workers(parser: argparse.ArgumentParser) -> None:
-    who = parser.add_argument_group("who draws")
+    who = parser.add_argument_group("parallel drawing")
     who.add_argument(
         "--workers",
         metavar="N",

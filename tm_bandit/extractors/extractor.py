@@ -44,7 +44,7 @@ FIDELITY_NETWORKS = {
 class Network:
     """A feature network that any number of metrics share: never copied, never part of a metric's ``state_dict``.
 
-    It is deliberately no :class:`~torch.nn.Module`: a module held by a metric would be copied with each ``clone``,
+    It is deliberately not a :class:`~torch.nn.Module`: a module held by a metric would be copied with each ``clone``,
     saved with each checkpoint and handed to the optimizer together with the user's own parameters.
 
     Args:

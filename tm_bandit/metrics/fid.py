@@ -91,7 +91,7 @@ class OptimisticFID(ReferencedMetric):
     for all of them.
 
     What :meth:`debiased` is: the plug-in minus the bias that Gaussian samples with the arm's spectrum would have
-    (closed form, also far below as many samples as dimensions). Up to half as many samples as dimensions ``d`` that is
+    (closed form, also with far fewer samples than dimensions). Up to half as many samples as dimensions ``d`` that is
     the bias of the fitted spectrum or of the reference's own, whichever is smaller; from ``d`` on it is that of the
     fitted one, and from ``2 d`` on the measured decay of the bias takes over. Clipped to what lies between the witness
     mean and the plug-in. Its standard error is a jackknife's, 0.8 to 1.6 times the spread over runs from 20 samples on,

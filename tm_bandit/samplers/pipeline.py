@@ -24,8 +24,8 @@ _OUTPUTS = ("images", "frames", "audios")
 class PipelineSampler:
     """A diffusers pipeline, or a callable of its kind, as a sampler: ``sampler(n, generator=, conditions=)``.
 
-    Every image has a generator of its own, seeded from the draw's generator. So an image depends on its place in the
-    draw alone, up to rounding, not on the batches that it is made in, and two samplers that are given the same
+    Every image has a generator of its own, seeded from the draw's generator. So an image depends only on its position
+    in the draw, up to rounding, not on the batch in which it is made, and two samplers that are given the same
     generator and conditions draw *paired* images: same noise, same prompt.
 
     The pipeline runs on its own device and in its own precision, inside whatever ``autocast`` surrounds the call; its

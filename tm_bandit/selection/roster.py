@@ -275,8 +275,8 @@ class Roster(dict[str, Arm]):
         if needed > left:
             more = "more samples" if self.costs is None else f"more in {self.costs.unit}"
             warnings.warn(
-                f"The burn-in of the arms needs {needed:g} {more}, but {left:g} are left of the budget: the answer "
-                "rests on next to nothing. Raise the budget, or lower burn_in or batch_size.",
+                f"The burn-in of the arms needs {needed:g} {more}, but {left:g} are left in the budget, so "
+                "the arms can hardly be compared. Raise the budget, or lower burn_in or batch_size.",
                 stacklevel=3,
             )
 
