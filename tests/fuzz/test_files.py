@@ -10,7 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from safetensors.torch import save as pack_safely
+from torch import nn
 
+from tests.extractors.networks import save_script
 from tests.fuzz.junk import JUNK, rounds, soon
 from tests.report.results import make_result
 from tm_bandit import ReferenceStatistics, SelectionResult
@@ -18,6 +21,7 @@ from tm_bandit._weights_file import read_file, sign
 from tm_bandit.data import open_source
 from tm_bandit.data.images import decode_image
 from tm_bandit.errors import BanditError
+from tm_bandit.extractors import resolve
 from tm_bandit.report.encoding import encode
 
 
@@ -42,6 +46,12 @@ def checkpoint(legacy):
     return file.getvalue()
 
 
+def script():
+    file = io.BytesIO()
+    save_script(nn.Linear(2, 3), torch.zeros(1, 2), file)
+    return file.getvalue()
+
+
 ROWS = np.random.default_rng(0).normal(size=(12, 2))
 MOMENTS = {"mu": ROWS.mean(0), "sigma": np.cov(ROWS.T), "num_samples": 12}
 FILES = {
@@ -57,6 +67,8 @@ FILES = {
     "image.tif": picture("TIFF"),
     "new.ckpt": checkpoint(False),
     "old.ckpt": checkpoint(True),
+    "new.safetensors": pack_safely({"a": torch.arange(6.0)}),
+    "script.pth": script(),
     "result.json": make_result(pulls=8).to_json().encode(),
 }
 
@@ -68,6 +80,8 @@ def read(path):
         ".npy": (ReferenceStatistics.load, lambda place: [*map(open_source(place).__getitem__, range(2))]),
         ".pt": (ReferenceStatistics.load, read_file),
         ".ckpt": (read_file,),
+        ".safetensors": (read_file,),
+        ".pth": (lambda place: resolve("dinov2-vit-s-14", weights_path=place),),
         ".json": (lambda place: SelectionResult.from_json(place).to_html(),),
     }
     for reader in readers.get(path.suffix, (decode_image,)):
