@@ -250,7 +250,7 @@ class OptimisticMetric(LoggedMetric, ABC):
         """Return the asked-for fields, or raise ``InputError`` if :meth:`losses` does not know one."""
         try:
             wanted: list[Any] = list(fields)
-        except TypeError:
+        except Exception:  # an odd tensor raises TypeError or RuntimeError, depending on torch's version
             wanted = [fields]
         unknown = [field for field in wanted if not isinstance(field, str) or field not in self.loss_fields]
         if unknown:
