@@ -1,4 +1,4 @@
-"""What every bound answers, whoever invented it."""
+"""What every bound provides."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class NoBound(Bound):
     """No bound: the optimistic loss is the plain one, and nothing is known about where the truth is.
 
     Args:
-        min_samples: the fewest samples of which there is an estimate.
+        min_samples: the fewest samples that give an estimate.
     """
 
     interval = False

@@ -333,7 +333,7 @@ class FrechetBonus(Bound):
         return plug_in - bonus, plug_in + bonus
 
     def centre(self, view: Any) -> tuple[float, float]:
-        """Return the plug-in, of which no standard error is known."""
+        """Return the plug-in, whose standard error is not known."""
         return view.plug_in(self.unbiased), 0.0
 
     def burn_in_met(self, view: Any) -> bool:

@@ -36,7 +36,7 @@ class Outputs(NamedTuple):
         """Refuse files that could not be written, before any time is spent.
 
         Args:
-            inputs: files that the command reads, none of which may be overwritten.
+            inputs: files that the command reads; none may be overwritten.
 
         Raises:
             InputError: if a place is not writable or an input, two outputs share it, or a picture cannot be made.

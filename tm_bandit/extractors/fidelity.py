@@ -72,7 +72,7 @@ def fidelity_network(name: str, path: str | os.PathLike[str] | None) -> Fidelity
     Args:
         name: name in torch-fidelity's registry.
         path: file of weights; ``None`` for the published ones, which are downloaded unless torch's cache has them.
-            VGG16 takes torchvision's file and CLIP the TorchScript file of OpenAI, of which only the tensors are read.
+            VGG16 takes torchvision's file and CLIP the TorchScript file of OpenAI; only its tensors are read.
             DINOv2 takes the folder of a clone of its repository, whose code is run.
 
     Raises:

@@ -16,7 +16,7 @@ where a gap is how loose the witness is for an arm: quadratic in how far the arm
 :math:`\psi` is fitted on the average moments of the two arms, halfway between them, where the gaps are alike and only
 their third order is left: the midpoint rule. A witness halfway between all arms would not do: arms on either side of
 the reference (guidance scales, say) would look the same to it. (The average of the arms' sums enters, not their sum:
-paired rows are no independent evidence.)
+paired rows are not independent evidence.)
 
 **Its noise.** As both arms are scored by the same function, the noise of separate fits is not there, but that of the
 one fit is: :math:`\int \psi \, d(P_a - P_b)` moves with the witness, and next to the reference it does little else.

@@ -145,7 +145,7 @@ def make_axes(eigenvalues: Tensor) -> Axes:
 
 
 def block_size(count: int, dim: int) -> int:
-    """Number of leading axes that get a full block when ``count`` rows are at hand.
+    """Number of leading axes that get a full block with ``count`` rows.
 
     Args:
         count: number of rows.
@@ -313,7 +313,7 @@ def score_rows(witness: FrechetWitness, rows: Tensor) -> Tensor:
 
 
 def mean_score(witness: FrechetWitness, sums: FrechetSums) -> Tensor:
-    """Mean score of rows of which only sums are known.
+    """Mean score of rows, from their sums alone.
 
     Args:
         witness: one score per leading index ``(...)``.
@@ -362,7 +362,7 @@ def choose_damping(fit: FrechetFit, rows: Tensor, use: Tensor, width: float) -> 
     Args:
         fit: the optimal maps, one per leading index ``(...)``.
         rows: some rows, ``(..., n, d)``, seen by all fits of the last leading dimension.
-        use: which rows are training rows of which fit, ``(..., n)``, zero or one.
+        use: for each fit, which rows it is trained on, ``(..., n)``, zero or one.
         width: half-width of the confidence sequence for scores of variance one.
     """
     block, curvature, linear, _ = (part.to(rows) for part in _damped_parts(fit, torch.ones_like(fit.predicted))[0])

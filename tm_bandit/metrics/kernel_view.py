@@ -14,7 +14,7 @@ from tm_bandit.functional.confidence import LEAST_SCORES, MIN_CERTIFIED, ScoreMo
 from tm_bandit.functional.kernels import BLOCK, Kernel, PairSums, add_pairs, mmd_projection, second_order_variance
 from tm_bandit.metrics.row_log import RowLog
 
-#: Row counts of which sums are remembered, for comparisons at equal counts: the last pulls of a race.
+#: How many row counts have their sums remembered, for comparisons at equal counts: the last pulls of a race.
 _REMEMBERED = 64
 #: The 95 % quantile of a chi-squared variable, which a variance by chance is at most: one direction has it all.
 _CHANCE = 3.84

@@ -60,7 +60,7 @@ class GramPair:
         """Add the rows that are not in yet; only their products with the others and among themselves are computed.
 
         Args:
-            log: the rows, of which none is gone.
+            log: the rows, all of them.
         """
         start, stop = self.size, log.kept
         if start == stop:

@@ -110,7 +110,7 @@ def judge(
     An arm that was beaten stays so as long as the arm that beat it is there, or one that beat that one.
 
     Args:
-        board: the active arms of which something is known, in order of registration.
+        board: the active arms about which something is known, in order of registration.
         drawn_since: see :func:`contenders`.
         before: what was said before.
         epsilon: differences up to this do not matter.

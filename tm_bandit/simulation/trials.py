@@ -35,7 +35,7 @@ class Scenario:
     higher_is_better: bool = False
 
     def gap(self, arm: str, pull: int | None = None) -> float:
-        """Return how much worse an arm is than the best one that is there at a pull (at the end, without one)."""
+        """Return how much worse an arm is than the best one that has joined by a pull (by the end, without one)."""
         present = [a for a in self.arms if pull is None or self.joins.get(a.name, 0) <= pull]
         scores = {a.name: a.score for a in present}
         if arm not in scores:
@@ -49,7 +49,7 @@ class Scenario:
 
     @property
     def last_join(self) -> int:
-        """The pull after which all arms are there: nobody can name the best one before."""
+        """The pull after which all arms have joined: before, nobody can name the best one."""
         return max(self.joins.values(), default=0)
 
 
@@ -176,7 +176,7 @@ def settles_after(right: Sequence[Sequence[bool]], *, since: int = 0, probabilit
 
     Args:
         right: for each trial, whether the recommendation was right after each pull.
-        since: pulls that are passed over; the answer is counted from there.
+        since: pulls to skip; the answer is counted from there.
         probability: share of the trials that must be right.
 
     Example:
