@@ -149,7 +149,9 @@ def test_names_are_cut_only_if_they_are_long_and_can_be_told_apart():
     exact = "x" * 48
     assert short_names([exact, "y"])[exact] == exact
     long = [f"runs/a-very-long-name-of-a-project/epoch={k}-step={100 * k}/last.ckpt" for k in range(9, 12)]
-    assert list(short_names(long).values()) == ["…9-step=900…", "…10-step=1000…", "…11-step=1100…"]
+    assert list(short_names(long).values()) == [f"…epoch={k}-step={100 * k}…" for k in range(9, 12)]
+    settings = [f"runs/flow/epoch={k}/guidance_scale {k / 4} num_inference_steps 50" for k in (4, 5, 6)]
+    assert list(short_names(settings).values()) == [f"…epoch={k}…scale {k / 4}…" for k in (4, 5, 6)]
     lonely = short_names(["z" * 99])["z" * 99]
     assert len(lonely) == 48
     assert "…" in lonely

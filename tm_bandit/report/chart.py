@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from tm_bandit.report.axis import Axis
@@ -279,8 +281,9 @@ def spread(places: Sequence[float], gap: float) -> list[float]:
 def short_names(names: Sequence[str], length: int = _LABEL) -> dict[str, str]:
     """Cut long names so that they can still be told apart.
 
-    What all names begin and end with goes first, then the words that all have in the same place; what is still too long
-    loses its middle.
+    The words that all have in the same place go first, but not the one before a word that differs: it says what that
+    is. If that is not enough or not possible, what all begin and end with goes, then all words in common; what is still
+    too long loses its middle.
 
     Args:
         names: the names, without repetition.
@@ -288,19 +291,16 @@ def short_names(names: Sequence[str], length: int = _LABEL) -> dict[str, str]:
 
     Example:
         >>> list(short_names(["run/epoch=10-step=2000.ckpt", "run/epoch=9-step=1800.ckpt"], 20).values())
-        ['…10-step=2000…', '…9-step=1800…']
+        ['…epoch=10-step=2000…', '…epoch=9-step=1800…']
         >>> list(short_names(["cfg 1 num_inference_steps 50", "cfg 4 num_inference_steps 8"], 20).values())
-        ['…1…50', '…4…8']
+        ['cfg 1…steps 50', 'cfg 4…steps 8']
         >>> list(short_names(["ema", "raw"]).values())
         ['ema', 'raw']
     """
-    head = tail = 0
-    if len(names) > 1 and any(len(name) > length for name in names):
-        head = _shared(names)
-        tail = _shared([name[head:][::-1] for name in names])
-    texts = [("…" if head else "") + name[head : len(name) - tail] + ("…" if tail else "") for name in names]
-    if len(names) > 1 and any(len(text) > length for text in texts):
-        texts = _without_shared_words(texts)
+    texts = list(names)
+    for shorten in (_with_labels, _without_ends, _without_shared_words):
+        if len(names) > 1 and any(len(text) > length for text in texts):
+            texts = shorten(names)
     cut = {}
     for name, text in zip(names, texts, strict=True):
         keep = (length - 1) // 2
@@ -308,14 +308,38 @@ def short_names(names: Sequence[str], length: int = _LABEL) -> dict[str, str]:
     return cut
 
 
-def _without_shared_words(texts: Sequence[str]) -> list[str]:
-    """Leave out the words that all texts have in the same place, if they have equally many."""
-    words = [re.findall(r"[^\W_]+|[\W_]+", text) for text in texts]
+def _with_labels(names: Sequence[str]) -> list[str]:
+    return _without_shared_words(names, labels=True)
+
+
+def _without_ends(names: Sequence[str]) -> list[str]:
+    """Leave out what all names begin and end with."""
+    head = _shared(names)
+    tail = _shared([name[head:][::-1] for name in names])
+    return [("…" if head else "") + name[head : len(name) - tail] + ("…" if tail else "") for name in names]
+
+
+def _without_shared_words(names: Sequence[str], labels: bool = False) -> list[str]:
+    """Leave out the words that all names have in the same place; only the ends if they have not equally many.
+
+    Args:
+        names: the names.
+        labels: whether to keep the word before one that differs, and what is between the two.
+    """
+    words = [re.findall(r"\d+\.\d+|[^\W_]+|[\W_]+", name) for name in names]
     if len({len(line) for line in words}) > 1:
-        return list(texts)
+        return _without_ends(names)
     same = [len(set(column)) == 1 for column in zip(*words, strict=True)]
-    lines = ("".join("…" if alike else word for word, alike in zip(line, same, strict=True)) for line in words)
-    return [re.sub("…+", "…", line) for line in lines]
+    if labels:
+        same = [alike and all(same[at + 1 : at + 3]) for at, alike in enumerate(same)]
+    runs = [
+        [
+            (alike, "".join(word for word, _ in run))
+            for alike, run in groupby(zip(line, same, strict=True), itemgetter(1))
+        ]
+        for line in words
+    ]
+    return ["".join("…" if alike and len(text) > 1 else text for alike, text in line) for line in runs]
 
 
 def _shared(names: Sequence[str]) -> int:
