@@ -82,7 +82,9 @@ dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}
 footer{margin-top:20px;color:var(--soft);font-size:13px}
 @media print{:root{--bg:#fff}main{max-width:none;padding:1px}section,.facts div{border-color:#ccc}
 section{overflow:visible}section:has(.chart,.pair),.facts,tr{break-inside:avoid}h2,h2+p{break-after:avoid}
-.chart{min-width:0;max-height:150mm}tbody tr:nth-child(-n+4){break-after:avoid}
+.chart{min-width:0;max-height:150mm}
+tbody tr:is(:nth-child(-n+3),:nth-last-child(-n+3)):not(:last-child){break-after:avoid}
+dl{grid-template-columns:repeat(2,max-content 1fr);font-size:13px}
 table,th{font-size:9px}th,td{padding:3px 4px}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 """
