@@ -379,9 +379,9 @@ READING = """\
 - *ties*: "not reached" means that uniform evaluation was not right in nine of ten runs with 5,697 samples per arm.
   Among the CIFAR-10 checkpoints two of five are within 2 % of the best, and the first twenty samples of each tell those
   two from the others, so there is nothing to save. For the very best of the five the race needs 300
-  samples instead of 1,065. Five times fewer, 213, is about what the estimate needs at best: with equally many samples
-  of each arm on the same noise, the plain FID names the very best in nine of ten runs from 200 or 300 samples on
-  (60 and 100 runs on other seeds), and every debiased estimate that was tried from 300 on.
+  samples instead of 1,065. A fifth, 213, is about the least that any safe estimate needs: with equally many samples of
+  each arm on the same noise, those that were tried name the very best in nine of ten runs from 200 to 600 samples on
+  (60 and 100 runs on other seeds).
 - *likely* is wrong only in blind spot 2, which was made to mislead it.
 - *certified* with common noise has the present certificate, which takes off a part of the plug-in's bias.
 - *coverage*: paths are followed from 20 to 1,734 samples. Both directions of the certificate count, each with
