@@ -459,11 +459,12 @@ def number(value: float) -> str:
     """Return a score with four digits, or ``-`` if there is none.
 
     Example:
-        >>> number(3.14159), number(12345.6), number(float("nan"))
-        ('3.142', '12,346', '-')
+        >>> number(3.14159), number(12345.6), number(float("nan")), number(-0.0)
+        ('3.142', '12,346', '-', '0')
     """
     if math.isnan(value):
         return "-"
+    value += 0.0  # which takes the sign from a zero
     return f"{value:.4g}" if abs(value) < 1e4 or math.isinf(value) else f"{value:,.0f}"
 
 
