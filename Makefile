@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# In two processes, each with one thread: on two cores that is faster than one process with two threads.
+IN_TWO := -n 2 --dist=worksteal
 
-.PHONY: install test test-fast test-faults test-oldest release-check mutants lint types demo bench bench-full docs clean
+.PHONY: install test coverage test-fast test-faults test-oldest release-check mutants lint types demo bench bench-full docs clean
 
 install: $(STAMP)
 
@@ -21,13 +23,16 @@ lint: install
 types: install
 	$(BIN)/mypy
 
-# The tests run in two processes, each with one thread: on two cores that is faster than one process with two threads.
 test: lint types
-	OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest -n 2 --dist=worksteal --cov --cov-report=term
+	OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest $(IN_TWO)
+
+# Which lines no test comes to. Watching them makes most tests take half as long again, so `make test` does not.
+coverage: install
+	OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest $(IN_TWO) --cov --cov-report=term
 
 # Everything but the tests that are marked slow: for the minutes between two changes.
 test-fast: install
-	OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest -n 2 --dist=worksteal -m "not slow"
+	OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest $(IN_TWO) -m "not slow"
 
 # Trainings are killed at all moments of the campaign, not at a few; it takes minutes and writes tests/faults/results.md.
 test-faults: install
@@ -43,7 +48,7 @@ test-oldest:
 	$(PYTHON) -m tests.oldest > .venv-oldest/constraints.txt
 	.venv-oldest/bin/python -m pip install --quiet --upgrade pip
 	.venv-oldest/bin/python -m pip install --quiet --constraint .venv-oldest/constraints.txt --editable ".[test,demo]"
-	OMP_NUM_THREADS=1 MPLBACKEND=Agg .venv-oldest/bin/python -m pytest -n 2 --dist=worksteal -W default
+	OMP_NUM_THREADS=1 MPLBACKEND=Agg .venv-oldest/bin/python -m pytest $(IN_TWO) -W default
 
 # A release without publishing: builds sdist and wheel, installs the wheel in a new environment, tests what is there.
 release-check: install
