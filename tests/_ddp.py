@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import tempfile
 import traceback
 from collections.abc import Callable
@@ -12,6 +11,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from tm_bandit.execution.workers import process_context
 
 
 class RankError(AssertionError):
@@ -72,7 +73,7 @@ class RankPool:
     def _start(self) -> None:
         if self._workers:
             return
-        context = multiprocessing.get_context("spawn")
+        context = process_context()
         self._folder = tempfile.TemporaryDirectory()
         store = str(Path(self._folder.name) / "store")
         for rank in range(self.world_size):

@@ -5,7 +5,6 @@ import pickle
 import sqlite3
 import time
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import torch
 
 from tm_bandit.data import feature_cache
 from tm_bandit.data.feature_cache import FILE, FeatureCache, clear, contents, default_folder
+from tm_bandit.execution.workers import process_context
 
 
 @pytest.fixture(autouse=True)
@@ -129,7 +129,7 @@ def _fill(folder, first):
 
 
 def test_two_processes_write_at_the_same_time(tmp_path):
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(2, mp_context=process_context()) as pool:
         list(pool.map(_fill, [tmp_path] * 2, [0, 20]))
     cache = FeatureCache(tmp_path, "network")
     assert [float(cache.find(bytes([at]) * 20)[0]) for at in range(40)] == list(range(40))
