@@ -1,25 +1,42 @@
-"""The demo from end to end, twice the same."""
+"""The demo from end to end, twice the same, and in one thread."""
 
 import json
 from pathlib import Path
 
+import pytest
+
+from tests._threads import MEASURABLE, shares_of_other_threads
 from tm_bandit.demo import main
 
+DEMO = """
+from tm_bandit.demo import main
+main(["--fast", "--out", "."])
+"""
 
-def test_demo_end_to_end(tmp_path, monkeypatch, capsys):
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory):
+    """The demo in a process that has two threads: the folder of what it wrote, and how busy the second one was."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    return folder, shares_of_other_threads(folder, DEMO)[0]
+
+
+@pytest.mark.skipif(not MEASURABLE, reason="needs Linux")
+def test_other_threads_have_nothing_to_do(elsewhere):
+    assert elsewhere[1] < 0.02
+
+
+def test_demo_end_to_end(tmp_path, monkeypatch, capsys, elsewhere):
     monkeypatch.chdir(tmp_path)
-    told = []
-    for out in ("first", "second"):
-        assert main(["--fast", "--out", out]) == 0
-        told.append(json.loads(Path(out, "figures.json").read_text()))
-    assert told[0] == told[1], "deterministic for a seed"
+    assert main(["--fast", "--out", "first"]) == 0
 
     said = capsys.readouterr().out
-    figures = told[0]
+    figures = json.loads(Path("first", "figures.json").read_text())
     assert figures["arms"] == len(figures["truth"]) == 8
     assert figures["best_fid"] == min(score["fid"] for score in figures["truth"].values())
     assert figures["chosen_by_fid"] in figures["truth"]
     assert figures["headline"] in Path("first", "table.md").read_text().splitlines()[0]
+    assert figures == json.loads((elsewhere[0] / "figures.json").read_text()), "deterministic for a seed"
     first = said[said.rindex("5/5") :].split("\n\n")[1]
     assert first.replace("\n", " ") == figures["headline"], "the summary begins with it"
     assert f"{figures['race_right']} of {figures['repeats']}" in figures["headline"]
