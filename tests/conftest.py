@@ -53,19 +53,25 @@ SLOW = frozenset(
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of slow files, and let two processes have the slow tests first; elsewhere they have the marker.
-
-    Of two processes, the first begins with the first half, the second with the second half, and who is done takes over
-    what the other one has last: that should be short.
-    """
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests of slow files; a slow test elsewhere has the marker itself."""
     here = Path(__file__).parent
     for item in items:
         if item.path.is_relative_to(here) and item.path.relative_to(here).as_posix() in SLOW:
             item.add_marker(pytest.mark.slow)
-    # A file stays in one half, because its tests share what they have trained or started.
+    if hasattr(config, "workerinput"):  # one of several processes of xdist
+        slow_first(items)
+
+
+def slow_first(items: list[pytest.Item]) -> None:
+    """Let slow files come first in either half of the tests, so that two processes end at the same time.
+
+    Each begins with one half, and who is done takes over what the other one has last. A file stays whole, because its
+    tests share what they have trained or started.
+    """
     half = {path: at % 2 for at, path in enumerate(dict.fromkeys(item.path for item in items))}
-    items.sort(key=lambda item: (half[item.path], item.get_closest_marker("slow") is None))
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (half[item.path], item.path not in slow))
 
 
 @pytest.fixture

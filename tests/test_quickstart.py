@@ -1,5 +1,6 @@
 """The notebook runs from top to bottom, shows a table and a picture, and is stored without outputs."""
 
+import copy
 from pathlib import Path
 
 import nbformat
@@ -27,7 +28,7 @@ def test_it_runs_and_shows_a_table_and_a_picture(stored, tmp_path, monkeypatch):
     # The kernel is a process of its own, and would otherwise look for the package where it is installed.
     monkeypatch.setenv("PYTHONPATH", str(NOTEBOOK.parent.parent))
     monkeypatch.delenv("MPLBACKEND", raising=False)
-    done = NotebookClient(stored.copy(), timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    done = NotebookClient(copy.deepcopy(stored), timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
     outputs = [output for cell in done.cells if cell.cell_type == "code" for output in cell.outputs]
     shown = [output["data"] for output in outputs if "data" in output]
     table = next(data for data in shown if "noise 0.05" in data.get("text/html", ""))
