@@ -2,8 +2,8 @@
 
 Usage: python -m tests.faults.campaign (alone|ddp) (short|all) FOLDER. It writes FOLDER/rows.json.
 
-``alone`` forks each training from this process, which has imported everything and has one thread. ``ddp`` starts two
-ranks as a user would.
+Each training is forked from this process, which has imported everything and has one thread. In ``ddp``, Lightning then
+starts rank 1 as it does for a user.
 """
 
 import contextlib
@@ -12,7 +12,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 import traceback
@@ -23,10 +22,10 @@ from pathlib import Path
 import matplotlib.pyplot as plt  # noqa: F401 - imported here so that no fork has to
 import torch
 
+from tests.faults import killed_run
 from tests.faults.killed_run import VARIANTS, plain, start
 from tm_bandit._weights_file import content_tag
 
-ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 180  # seconds, for a training that takes a few
 
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
@@ -201,37 +200,38 @@ def launch(folder: Path, variant: str, moment: str = "never", seconds: float | N
         moment: when a rank kills itself.
         seconds: how long after the first validation both are killed from here.
     """
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PL_")}
-    environment |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
-    with open(f"{folder}.out", "a") as output:
-        command = [sys.executable, "-m", "tests.faults.killed_run", str(folder), variant, moment, "2"]
-        group = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=output, stderr=output, start_new_session=True
-        )
+    leader = forked(lambda: _rank_zero(folder, variant, moment), Path(f"{folder}.out"))
     try:
         if seconds is not None:
             deadline = time.monotonic() + LIMIT
             while not list((folder / "arms").glob("stats-*.pt")) and time.monotonic() < deadline:
                 time.sleep(0.01)
             time.sleep(seconds)
-            os.killpg(group.pid, signal.SIGKILL)
+            os.killpg(leader, signal.SIGKILL)
         # A rank whose partner was killed finds out by itself; it is given the time to do whatever it does then.
-        return group.wait(LIMIT)
+        return os.waitstatus_to_exitcode(os.waitpid(leader, 0)[1])
     finally:
-        end_group(group)
+        end_group(leader)
 
 
-def end_group(group: subprocess.Popen) -> None:
+def _rank_zero(folder: Path, variant: str, moment: str) -> None:
+    """Be what ``python -m tests.faults.killed_run`` is, which is what Lightning starts for rank 1."""
+    sys.modules["__main__"], sys.argv[1:] = killed_run, [str(folder), variant, moment, "2"]
+    for name in [name for name in os.environ if name.startswith("PL_")]:
+        del os.environ[name]
+    start(folder, variant, moment, 2)
+
+
+def end_group(leader: int) -> None:
     """Kill what is left of a group of processes, and see that nothing is."""
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(group.pid, signal.SIGKILL)
-    group.wait()
+        os.killpg(leader, signal.SIGKILL)
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(-group.pid, os.WNOHANG)  # rank 1 has become a child of this process
+            os.waitpid(-leader, os.WNOHANG)  # rank 1 has become a child of this process
         try:
-            os.killpg(group.pid, 0)
+            os.killpg(leader, 0)
         except ProcessLookupError:
             return
         time.sleep(0.02)

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.campaign import ROOT, deviations
+from tests.faults.campaign import deviations
 from tests.faults.killed_run import VARIANTS
 from tests.faults.killed_selections import KINDS
 from tests.faults.selections import differences
 
+ROOT = Path(__file__).resolve().parents[2]
 ALL = os.environ.get("TM_BANDIT_FAULTS") == "all"
 TABLE = Path(__file__).with_name("results.md")
 
