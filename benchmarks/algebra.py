@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-TURNS = 3
+TURNS = 6
 HERE = Path(__file__).resolve()
 
 

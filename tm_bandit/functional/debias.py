@@ -78,9 +78,10 @@ def expected_root_trace(spectrum: Tensor, count: int) -> float:
     step = float(nodes[1] - nodes[0])
     offset = nodes.exp()
     kappa = (edge + offset)[:, None]
-    weight = 1 / (values + kappa)
-    trace = (values * weight).sum(1)
-    slope = (values * weight.square()).sum(1)
+    # Most of a look's time below the dimension goes here: one matrix of nodes times axes, overwritten.
+    weight = (values + kappa).reciprocal_()
+    trace = weight @ values
+    slope = weight.square_() @ values
     resolvent = (kappa.squeeze(1) * (1 - trace / freedom)).clamp_min(0)
     terms = resolvent.sqrt() * slope * offset
     tail = 2 * float(values.sum()) * math.exp(-_ABOVE / 2)
@@ -95,6 +96,8 @@ def _zero_of_t(values: Tensor, freedom: int) -> float:
     low, high = -80.0, math.log(values.numel())
     for _ in range(100):
         middle = (low + high) / 2
+        if middle in (low, high):
+            break
         if float((values / (values + math.exp(middle))).sum()) > freedom:
             low = middle
         else:

@@ -67,7 +67,7 @@ def assemble(mean_gap_squared: Tensor, trace1: Tensor, trace2: Tensor, cross: Te
 
 def symmetrised(matrix: Tensor) -> Tensor:
     """Return the symmetric part."""
-    return 0.5 * (matrix + matrix.mT)
+    return (matrix + matrix.mT).mul_(0.5)
 
 
 def centred_gram(gram: Tensor) -> Tensor:
