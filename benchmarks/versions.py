@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 FIRST_SEED = 80_000
-RUNS = 40
-BUDGET = 4_000
+RUNS = 20
+BUDGET = 2_000
 HERE = Path(__file__).resolve()
 NAMES = (
     "demo",

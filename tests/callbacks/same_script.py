@@ -28,5 +28,7 @@ def select(file: Path):
 
 
 if __name__ == "__main__":
-    rank, file = Accelerator(cpu=True).process_index, Path(sys.argv[1])
-    file.with_name(f"rank{rank}.json").write_text(json.dumps(select(file).history))
+    accelerator, file = Accelerator(cpu=True), Path(sys.argv[1])
+    file.with_name(f"rank{accelerator.process_index}.json").write_text(json.dumps(select(file).history))
+    # Without it, gloo's threads may outlive the interpreter, which aborts.
+    accelerator.end_training()
