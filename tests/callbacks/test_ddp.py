@@ -7,9 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from lightning_utilities.core.imports import RequirementCache
 
 SCRIPT = Path(__file__).with_name("ddp_script.py")
 SHARED = ("uneven", "averaged", "memory")
+# FSDP of torch 2.5 wants a GPU: on a CPU it raises, or dies of a segmentation fault.
+SHARDED = ("fsdp", "fsdp2") if RequirementCache("torch>=2.6") else ()
 
 
 def launch(folder, devices, *cases):
@@ -34,7 +37,7 @@ def alone(tmp_path_factory):
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
     cases = (*SHARED, "also", "rows", "reference", "plain", "without", "resumed", "changed")
-    cases = (*cases, "sick", "unable", "after", "fsdp", "fsdp2")
+    cases = (*cases, "sick", "unable", "after", *SHARDED)
     return launch(tmp_path_factory.mktemp("together"), 2, *cases)
 
 
@@ -122,6 +125,7 @@ def test_a_sampler_that_fails_on_one_rank_is_refused_on_all(together):
     assert zero.startswith("InputError")
 
 
+@pytest.mark.skipif(not SHARDED, reason="FSDP of torch 2.5 wants a GPU")
 @pytest.mark.parametrize("case", ["fsdp", "fsdp2"])
 def test_sharded_modules_are_written_whole_and_compared_afterwards(together, case):
     weights = [rank[case]["weights"] for rank in together[0]]
