@@ -127,6 +127,29 @@ def test_arms_are_compared_at_the_largest_common_count():
     assert Board(now).compare("a", "b") == compare(*now)
 
 
+def test_where_prices_differ_all_samples_of_unbiased_losses_count():
+    now = [numbers("a", 400, 0.0, 0.0, 2.0), numbers("b", 100, 1.0, 1.0, 3.0)]
+    then = {100: numbers("a", 100, 0.5, 0.5, 5.0), 400: now[0]}
+    prices, pair = {"a": 1.0, "b": 50.0}, Pair(1.5, 0.2, 0.6)
+
+    def behind(first, second, pair=pair, **kwargs):
+        known = {"traces": {"a": then, "b": {100: now[1]}}, "pair": lambda a, b, n: pair, **kwargs}
+        return Board(now, **known).behind(first, second)
+
+    for unbiased, paid in ((False, prices), (True, {}), (True, {"a": 2.0, "b": 2.0})):
+        # 0.6 of the pair's difference at 100 samples, and 0.4 of 5 - 3.
+        assert behind("a", "b", unbiased=unbiased, prices=paid) == pytest.approx(0.6 * 1.5 + 0.4 * 2.0)
+    # 0.4 of 2 - 3, the losses that are known by now.
+    assert behind("a", "b", unbiased=True, prices=prices) == pytest.approx(0.6 * 1.5 - 0.4)
+    assert behind("b", "a", pair._replace(difference=-1.5), unbiased=True, prices=prices) == pytest.approx(-0.5)
+    # Arms that share nothing, or the opposite: the latest losses alone.
+    for share in (0.0, -0.5):
+        assert behind("a", "b", pair._replace(correlation=share), unbiased=True, prices=prices) == pytest.approx(-1.0)
+    # Without a common count there is nothing to add.
+    apart = {"traces": {"a": then, "b": {50: now[1]}}, "unbiased": True, "prices": prices}
+    assert behind("a", "b", **apart) == pytest.approx(-1.0)
+
+
 def test_samples_under_way_count_as_promised():
     board = Board([arm("a", 20), arm("b", 10)], pending={"b": 15}, spent=30)
     assert [board.promised(a) for a in board] == [20, 25]

@@ -37,7 +37,7 @@ def test_the_arm_with_the_fewest_samples_is_next_those_under_way_included():
     assert chosen(Race(), *arms, pending={"b": 15, "c": 15}) == "a"
 
 
-def test_with_prices_the_comparison_that_cost_the_least_is_next():
+def test_with_prices_the_comparison_that_will_have_cost_the_least_is_next():
     prices = {"a": 1.0, "b": 1.0, "c": 50.0, "d": 50.0}
 
     def after(best, **counts):
@@ -46,15 +46,18 @@ def test_with_prices_the_comparison_that_cost_the_least_is_next():
     # The leader is cheap: its cheap rival, until the two cost as much as the expensive ones.
     assert after("a", a=20, b=15, c=10, d=10) == "b"
     assert after("a", a=20, b=20, c=10, d=10) == "a"
-    assert after("a", a=260, b=260, c=10, d=10) == "c"
+    assert after("a", a=375, b=375, c=10, d=10) == "a"
+    assert after("a", a=380, b=380, c=10, d=10) == "c"
     # It is expensive: a cheap rival that is ahead waits for it, and one as expensive comes last.
     assert after("c", a=20, b=20, c=10, d=10) == "c"
-    assert after("c", a=20, b=20, c=20, d=10) == "d"
+    assert after("c", a=20, b=20, c=20, d=10) == "a"
+    assert after("c", a=20, b=20, c=20, d=5) == "d"
     assert after("c", a=10, b=20, c=20, d=20) == "a"
     # A leader that is ahead of all rivals waits for them.
     assert after("a", a=500, b=20, c=15, d=10) == "b"
     # Nobody leads, or the leader needs no more samples.
-    assert after(None, a=60, b=55, c=10, d=1) == after("e", a=60, b=55, c=10, d=1) == "d"
+    assert after(None, a=60, b=55, c=10, d=5) == after("e", a=60, b=55, c=10, d=5) == "b"
+    assert after(None, a=500, b=500, c=10, d=5) == "d"
 
 
 def test_it_needs_no_number_at_every_pull():

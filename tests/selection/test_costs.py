@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.cost import SCENARIOS, TARGET, race
+from benchmarks.cost import NOTE, SCENARIOS, TARGET, race
 from tests.selection.toy import MeanMetric, gaussian
 from tm_bandit import ModelSelector
 from tm_bandit.errors import InputError
@@ -83,9 +83,27 @@ def test_the_budget_is_what_the_samples_cost():
 def test_cheap_arms_come_first_in_the_burn_in_too():
     run = selector(budget=3000, cost={"slow": 50, "mid": 2, "fast": 1})
     assert [pull.arm for pull in run.ask(9)] == ["fast", "mid", "fast", "mid", "slow", "slow"]
-    assert run.ask() == []  # nobody is asked about an arm before all are past their burn-in
+    assert run.ask() == []  # nobody is asked about an arm before all have been seen
     # What is measured is not known yet.
     assert [pull.arm for pull in selector(budget="1min").ask(4)] == ["fast", "mid", "slow", "fast"]
+
+
+def test_where_prices_differ_the_race_begins_after_the_first_batch_of_each():
+    prices = {"slow": 50, "mid": 2, "fast": 1}
+    arms, first = {**ARMS, "slow": gaussian(2.0)}, ["fast", "mid", "fast", "mid", "slow"]
+    run = ModelSelector(MeanMetric(), arms, **SETTINGS, budget=30_000, cost=prices)
+    assert [run.step() for _ in range(5)] == first
+    assert "slow" not in [run.step() for _ in range(10)]
+    while run.step() is not None:
+        assert all(run.stats(name).num_samples >= run.burn_in for name in run._verdict.likely_out)
+    result = run.result()
+    assert result.stopped_by == "stop"
+    assert all(count >= run.burn_in for count in result.num_samples.values())
+    # Other policies, and races of arms that cost the same, see arms after their burn-in alone.
+    plain = selector(budget=30_000, cost=prices, policy="uniform")
+    assert [plain.step() for _ in range(6)] == [*first, "slow"]
+    alike = selector(budget=30_000, cost=dict.fromkeys(ARMS, 50))
+    assert [alike.step() for _ in range(6)] == [*ARMS, *ARMS]
 
 
 def test_cheap_arms_are_told_apart_first_and_a_dear_leader_draws_in_step():
@@ -192,7 +210,11 @@ def test_the_race_that_knows_costs_names_the_best_for_less():
     assert sum(spent.decided for spent in aware) < 1.1 * sum(spent.decided for spent in blind)
 
 
-def test_the_kept_table_shows_every_scenario_and_meets_the_target_in_nine_of_ten_runs():
+def test_the_kept_table_shows_every_scenario_and_meets_the_target_within_its_noise():
     rows = [line.split(" | ") for line in TABLE.read_text().splitlines() if line.startswith("| ")]
     assert [row[0].removeprefix("| ") for row in rows[1:]] == list(SCENARIOS)
-    assert float(rows[1][7]) <= TARGET
+    mean, far = (float(row[4]) for row in rows[1:3])
+    # The standard error of the ratio of 100 runs.
+    assert mean <= TARGET + 0.05
+    assert far <= TARGET
+    assert NOTE in TABLE.read_text()

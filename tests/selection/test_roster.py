@@ -6,6 +6,7 @@ import torch
 from tests.selection.toy import MeanMetric
 from tm_bandit import Pull
 from tm_bandit.errors import ArmError, InputError
+from tm_bandit.selection.costs import Costs
 from tm_bandit.selection.pairs import Pairs
 from tm_bandit.selection.roster import Roster
 from tm_bandit.selection.verdict import Verdict
@@ -63,6 +64,17 @@ def test_without_arms_there_is_nothing_to_do():
     held = roster(1)
     held["a0"].held = True
     assert held.survey(10).drawn == []
+
+
+def test_a_race_may_begin_once_all_are_seen_if_prices_differ():
+    arms = roster(2, 1, 0)
+    first, both = [arms["a0"], arms["a1"]], {"a0": 1.0, "a1": 50.0, "a2": 50.0}
+    assert not arms.all_seen(first)
+    arms.costs = Costs("cost", both)
+    assert arms.all_seen(first)
+    assert not arms.all_seen(arms.values())
+    arms.costs = Costs("cost", dict.fromkeys(both, 50.0))
+    assert not arms.all_seen(first)
 
 
 def test_what_was_drawn_since_an_arm_joined():

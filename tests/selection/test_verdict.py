@@ -1,6 +1,7 @@
 """Who is the best, and how sure that is: pure functions, checked by hand and by simulation."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -34,6 +35,14 @@ def judged(arms, *, drawn_since=None, traces=None, **kwargs):
 
 def recommended(arms, drawn_since, traces):
     return recommend(Board(arms, traces=traces), drawn_since)
+
+
+def test_an_expensive_arm_that_led_by_luck_is_not_recommended_over_what_more_samples_say():
+    lucky, known = arm("lucky", 10, value=1.0), arm("known", 200, value=0.8)
+    traces = {"lucky": {10: lucky}, "known": {10: arm("known", 10, value=1.2), 200: known}}
+    board = Board([lucky, known], traces=traces, prices={"lucky": 50.0, "known": 1.0})
+    assert recommend(board, {}) == "lucky"
+    assert recommend(replace(board, unbiased=True), {}) == "known"
 
 
 def test_central_value_falls_back():

@@ -78,6 +78,19 @@ def compare(first: ArmStats, second: ArmStats, pair: Pair | None = None, *, delt
     return Comparison(n, difference, error, pair.correlation, *ends)
 
 
+def differ(prices: Mapping[str, float]) -> bool:
+    """Whether samples of some arms cost more than those of others.
+
+    Args:
+        prices: cost of a sample by arm; empty if all cost the same.
+
+    Example:
+        >>> differ({}), differ({"a": 2.0, "b": 2.0}), differ({"a": 2.0, "b": 1.0})
+        (False, False, True)
+    """
+    return len(set(prices.values())) > 1
+
+
 @dataclass(frozen=True)
 class Board(Sequence[ArmStats]):
     """The arms that a policy may choose from, as a sequence of their numbers.
@@ -94,6 +107,7 @@ class Board(Sequence[ArmStats]):
         prices: cost of a sample by arm; empty if all cost the same.
         best: the arm that is recommended at the moment, if there are prices.
         paired: whether the arms draw from the same noise.
+        unbiased: whether the arms' losses have no bias that falls with the sample count.
 
     Example:
         >>> board = Board([ArmStats("a", 2, 10, estimate=2.0), ArmStats("b", 2, 10, estimate=3.0)], pending={"b": 5})
@@ -113,6 +127,7 @@ class Board(Sequence[ArmStats]):
     prices: Mapping[str, float] = field(default_factory=dict)
     best: str | None = None
     paired: bool = False
+    unbiased: bool = False
 
     def only(self, arms: Sequence[ArmStats]) -> Board:
         """Return a board with some of the arms."""
@@ -137,6 +152,24 @@ class Board(Sequence[ArmStats]):
         if n is None:
             return compare(self[a], self[b], delta=self.delta)
         return compare(one[n], two[n], self.pair(a, b, n), delta=self.delta)
+
+    def behind(self, a: str, b: str) -> float:
+        """Return how much larger the loss of ``a`` is than that of ``b``, as :meth:`compare` finds it.
+
+        Where prices differ, a cheap arm has more samples than an expensive one. If losses are unbiased, all of its
+        samples count: in :math:`E = r C + (1 - r) D` of :func:`compare`, only :math:`C` is at equal counts, and
+        :math:`D` is that of the latest numbers. With equal spreads, that is the regression on the draws in common.
+
+        Args:
+            a: name of one arm.
+            b: name of the other.
+        """
+        found = self.compare(a, b)
+        one, two = self.traces.get(a, {}).get(found.n), self.traces.get(b, {}).get(found.n)
+        if one is None or two is None or not (self.unbiased and differ(self.prices)):
+            return found.difference
+        gained = central(self[a]) - central(one) - (central(self[b]) - central(two))
+        return found.difference + (1.0 - max(found.correlation, 0.0)) * gained
 
     def certified(self, a: str, b: str) -> float:
         """Return a lower bound of how much larger the loss of ``a`` is than that of ``b``, proved if the bound is.

@@ -107,7 +107,8 @@ class Policy(ABC):
     #: the last time the arm's sample count had grown by five per cent.
     needs: frozenset[str] = frozenset({"optimistic"})
 
-    #: Whether arms that are likely worse than the leader are left out, whatever ends the run.
+    #: Whether arms that are likely worse than the leader are left out, whatever ends the run. Where prices differ, such
+    #: a policy is asked once each arm has been seen, and not only after their burn-in.
     races: bool = False
 
     def prepare(self, *, num_arms: int, budget: int, batch_size: int) -> None:  # noqa: B027 - optional hook
@@ -122,7 +123,8 @@ class Policy(ABC):
         """Return the name of the arm to pull next.
 
         Args:
-            board: the active arms that are past their burn-in, in order of registration. Never empty.
+            board: the active arms that are past their burn-in (see :attr:`races`), in order of registration. Never
+                empty.
             rng: the only source of randomness that a policy may use; it is seeded per pull, so runs are reproducible.
         """
 

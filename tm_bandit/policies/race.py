@@ -20,10 +20,11 @@ class Race(Policy):
     seem worse, by 1.5 standard errors, wait until the race is decided without them, so that the samples go to those
     that are still in contention; like all others, they are ruled out only by the whole margin.
 
-    If samples of some arms cost more than those of others, the comparison with the leader that cost the least so far is
-    next. Two arms are compared on the draws that they have in common, so a rival that is ahead of the leader waits for
-    it, and so does a leader that is ahead of all rivals. Cheap arms are told apart first, and an expensive leader draws
-    in step with its rivals. With equal costs this is the same as above.
+    If samples of some arms cost more than those of others, the race begins after the first batch of each, and the
+    comparison with the leader that will have cost the least after its next pull is next. Two arms are compared on the
+    draws that they have in common, so a rival that is ahead of the leader waits for it, and so does a leader that is
+    ahead of all rivals. Cheap arms are told apart first, and an expensive leader draws in step with its rivals. With
+    equal costs this is the same as above.
 
     Example:
         >>> import random
@@ -40,16 +41,17 @@ class Race(Policy):
         pending, prices = board.pending, board.prices
         if not prices:
             return min(board.arms, key=lambda arm: arm.num_samples + pending.get(arm.name, 0)).name
-        counts = {arm.name: board.promised(arm) for arm in board}
+        size = max(arm.num_samples // max(arm.pulls, 1) for arm in board)
+        counts = {arm.name: board.promised(arm) + size for arm in board}
         costs = _comparisons(counts, prices, board.best)
         return min(costs, key=lambda name: costs[name])
 
 
 def _comparisons(counts: Mapping[str, int], prices: Mapping[str, float], leader: str | None) -> dict[str, float]:
-    """Return what the cheapest comparison has cost that waits for an arm, for each arm that one waits for.
+    """Return what the cheapest comparison will have cost that waits for an arm, for each arm that one waits for.
 
     Args:
-        counts: samples of each arm.
+        counts: samples of each arm after its next pull.
         prices: cost of a sample by arm.
         leader: the leader; if it is not there, an arm counts by itself.
     """

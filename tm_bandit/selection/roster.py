@@ -13,7 +13,7 @@ from tm_bandit.errors import ArmError, InputError
 from tm_bandit.execution.conditions import check_conditioned
 from tm_bandit.execution.draw import Sampler
 from tm_bandit.metrics.base import OptimisticMetric
-from tm_bandit.policies.board import Board
+from tm_bandit.policies.board import Board, differ
 from tm_bandit.policies.policy import ArmStats, Policy
 from tm_bandit.pull import Pull
 from tm_bandit.selection.arm import Arm
@@ -168,6 +168,18 @@ class Roster(dict[str, Arm]):
             self.active()
         return Survey(drawn, newcomers, spent, pending)
 
+    def all_seen(self, arms: Iterable[Arm]) -> bool:
+        """Whether a race of these arms may begin before the end of their burn-in.
+
+        It may once something is known about each of them, if some cost more than others: cheap arms need not wait
+        until the expensive ones have their burn-in. No arm is ruled out before its own.
+
+        Args:
+            arms: the arms that may be drawn from.
+        """
+        costs = self.costs
+        return costs is not None and differ({arm.name: costs.price(arm) for arm in arms}) and all(a.trace for a in arms)
+
     def next_newcomer(self, newcomers: Iterable[Arm], size: int, burn_in: int) -> Arm | None:
         """Return the newcomer that will have cost the least after its next pull; ``None`` if all are under way.
 
@@ -227,16 +239,15 @@ class Roster(dict[str, Arm]):
             delta: failure probability of all comparisons together.
             best: the arm that is recommended at the moment.
         """
-        stats, pending, traces, prices = [], {}, {}, {}
+        stats, pending, traces, prices, unbiased = [], {}, {}, {}, False
         for arm in arms:
             stats.append(arm.stats)
             pending[arm.name], traces[arm.name] = arm.pending, arm.trace
             if self.costs is not None:
                 prices[arm.name] = self.costs.price(arm)
-        each = delta / max(len(self), 1)
-        return Board(
-            stats, pending, spent, traces, each, self._pair, self._certificate, prices, best, self.pairs.paired
-        )
+                unbiased = arm.metric.traits.centre == "unbiased"
+        each, known = delta / max(len(self), 1), (self._pair, self._certificate)
+        return Board(stats, pending, spent, traces, each, *known, prices, best, self.pairs.paired, unbiased)
 
     def _pair(self, first: str, second: str, n: int) -> Pair | None:
         return self.pairs.at(self[first], self[second], n)

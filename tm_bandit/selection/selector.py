@@ -72,7 +72,7 @@ class ModelSelector(Standing):
             helps most per unit of cost. Measured costs vary, so a seed does not give the same run again.
         burn_in: samples that every arm gets before the policy is asked; ``"auto"`` takes what the bound needs to be
             informative, at least two batches. An arm may be recommended after its first batch, but none wins before
-            every arm has been seen.
+            every arm has its burn-in. Where costs differ, a race draws the rest of it when that is the cheapest.
         seed: seed of the samples and of the policy.
         stop: ``"budget"``; ``"certified"`` ends when every rival is proved to be worse than the leader; ``"likely"``
             when the differences are significant at equal sample counts, which is a heuristic. ``None`` is ``"likely"``
@@ -309,7 +309,7 @@ class ModelSelector(Standing):
             # What is under way may still be given back.
             self._stopped_by = "" if pending else "budget"
             return None
-        if newcomers:
+        if newcomers and not (self.policy.races and self._arms.all_seen(drawn)):
             least = self._arms.next_newcomer(newcomers, self.batch_size, self.burn_in)
             return None if least is None else self._affordable(least.name, pending)
         if not self._prepared:

@@ -77,7 +77,7 @@ def contenders(
 
 
 def recommend(board: Board, drawn_since: Mapping[str, int]) -> str | None:
-    """Return the contender with the smallest loss, any two of them compared at equal sample counts.
+    """Return the contender with the smallest loss, any two of them compared by :meth:`Board.behind`.
 
     Args:
         board: the arms to choose from.
@@ -90,7 +90,7 @@ def recommend(board: Board, drawn_since: Mapping[str, int]) -> str | None:
     # The likely best one first: its comparisons are needed for the verdict anyway.
     champion, *others = sorted(known, key=lambda arm: (-arm.num_samples, central(arm))) or pool
     for arm in others:
-        if board.compare(arm.name, champion.name).difference < 0.0:
+        if board.behind(arm.name, champion.name) < 0.0:
             champion = arm
     return champion.name
 
