@@ -52,7 +52,7 @@ class RunFolder:
         """
         if not self._lock.acquire():
             raise InputError(
-                f"Expected a folder that no other process trains in, but {self.root} is in use; wait for its end, or "
+                f"Expected a folder that no other process trains in, but {self.root} is in use; wait until it ends, or "
                 "give another dirpath=."
             )
 

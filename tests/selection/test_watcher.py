@@ -105,7 +105,7 @@ def test_a_file_that_is_written_again_during_its_race_is_not_read(folder, monkey
     monkeypatch.setattr(Point, "sample", overtaken)
     assert one.look()
     assert drawn.count(0.0) < 12
-    assert "was written anew" in one.selector.retired["last"]
+    assert "was rewritten" in one.selector.retired["last"]
     assert one.selector.best == "d"
     monkeypatch.undo()
     save(folder / "last.pt", 0.0)
@@ -157,8 +157,8 @@ def test_files_that_are_written_anew_or_gone(folder):
     save(folder / "d.pt", 5.0, mtime=3000)
     (folder / "b.pt").unlink()
     assert one.look()
-    assert one.selector.retired["d"] == "its file was written anew, see d~2"
-    assert one.selector.retired["b"] == "its file is gone, or was written anew"
+    assert one.selector.retired["d"] == "its file was rewritten, see d~2"
+    assert one.selector.retired["b"] == "its file is gone, or was rewritten"
     assert one.selector.best == "c", one.selector.result().table()
     one.close()
     (folder / "c.pt").unlink()

@@ -10,7 +10,7 @@ from tm_bandit.policies.policy import Policy
 
 
 class Race(Policy):
-    r"""Pull the arms that may still be the best in step, and leave the others alone.
+    r"""Pull the arms that may still be the best, in step, and leave the others alone.
 
     Optimism as in the paper, on the quantity that can be known precisely: an arm stays in the race while its
     *optimistic difference* to the leader, the lower end of :meth:`~tm_bandit.policies.Board.compare`, is not above
@@ -20,10 +20,10 @@ class Race(Policy):
     seem worse, by 1.5 standard errors, wait until the race is decided without them, so that the samples go to those
     that are still in contention; like all others, they are ruled out only by the whole margin.
 
-    If samples of some arms cost more than those of others, the comparison with the leader that cost the least so far is
-    next. Two arms are compared on the draws that they have in common, so a rival that is ahead of the leader waits for
-    it, and so does a leader that is ahead of all rivals. Cheap arms are told apart first, and an expensive leader draws
-    in step with its rivals. With equal costs this is the same as above.
+    If samples of some arms cost more than those of others, the comparison with the leader that has cost the least so
+    far is next. Two arms are compared on their common draws, so a rival that is ahead of the leader waits for it, and
+    so does a leader that is ahead of all rivals. Cheap arms are told apart first, and an expensive leader draws in step
+    with its rivals. With equal costs this is the same as above.
 
     Example:
         >>> import random
@@ -46,7 +46,7 @@ class Race(Policy):
 
 
 def _comparisons(counts: Mapping[str, int], prices: Mapping[str, float], leader: str | None) -> dict[str, float]:
-    """Return what the cheapest comparison has cost that waits for an arm, for each arm that one waits for.
+    """Return, for each arm that a comparison waits for, the cost so far of the cheapest such comparison.
 
     Args:
         counts: samples of each arm.
