@@ -178,7 +178,7 @@ def _text(path: Path) -> str:
         else:
             content = json.loads(path.read_text(encoding="utf-8"))
         run = content["run"]
-    except Exception:  # cut off, not JSON, of another shape: the folder has an owner, but nobody knows which
+    except Exception:  # cut off, not JSON, of another shape: the folder has an unknown owner
         return ""
     return run if isinstance(run, str) else ""
 

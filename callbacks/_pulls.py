@@ -154,7 +154,7 @@ class PullLoop:
                 parts.append(self.rows.rows(trainer, borrowed.module, arm.variant, seed, given))
                 samples.append(self.rows.latest)
             part = torch.cat(parts)
-        except Exception as error:  # whatever a sampler raises: training goes on without this arm
+        except Exception as error:  # whatever a sampler raises: training continues without this arm
             part = error
             self._log(pull.arm, error)
         try:

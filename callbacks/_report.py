@@ -60,7 +60,7 @@ class Summary:
 
 
 def unscored(higher_is_better: bool) -> float:
-    """Return the score of weights that nobody has evaluated.
+    """Return the score of weights that have not been evaluated.
 
     Worse than any other, so that no monitor takes it for a success, but finite: ``EarlyStopping`` ends training at the
     first value that is not.

@@ -137,7 +137,7 @@ def _recover(store: ArmStore, state: Mapping[str, Any]) -> None:
 def _load(
     sidecars: list[Sidecar], store: ArmStore, selector: ModelSelector, saved: dict[str, Any], live: tuple[int, str]
 ) -> Resumed | None:
-    """Give the selector the statistics of the right validation, and return where to go on."""
+    """Give the selector the statistics of the right validation, and return where to continue."""
     folder, left = store.folder, list(sidecars)
     while (found := choose(left, saved, live)) is not None:
         sidecar, relation = found

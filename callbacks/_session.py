@@ -491,7 +491,7 @@ class Session:
         They are those of the last validation that has ended, even while the next one is under way.
         """
         if self._resumed is not None:
-            return self._resumed.state  # nothing has been taken up yet
+            return self._resumed.state  # nothing has been resumed yet
         return {
             **(self._state or self.books.describe(self.store, {})),
             "due": self._borrowed is not None or self._is_due_next(),

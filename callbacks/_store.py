@@ -325,7 +325,7 @@ class ArmStore:
             table.pop(name, None)
 
     def drop(self, name: str, since: int) -> None:
-        """Forget weights that lost; their file goes when no checkpoint needs it any more.
+        """Forget weights that lost; their file is deleted when no checkpoint needs it.
 
         Args:
             name: name of the weights.

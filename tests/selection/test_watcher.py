@@ -207,7 +207,7 @@ def test_bad_input(folder, tmp_path):
     (tmp_path / "mine").mkdir()
     for name in ("selection.json", "selection.html", "best.pt"):
         (tmp_path / "mine" / name).symlink_to("nowhere")
-        with pytest.raises(InputError, match=f"with a {name} of somebody else"):
+        with pytest.raises(InputError, match=f"with someone else's {name}"):
             watcher(folder, out=tmp_path / "mine")
         (tmp_path / "mine" / name).unlink()
     assert os.listdir(tmp_path / "mine") == []

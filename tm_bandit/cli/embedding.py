@@ -105,7 +105,7 @@ def embed(samples: Sequence[Sample], extract: Callable[[Tensor], Tensor], cache:
         made += extract(torch.stack([sample.value for sample in fresh[start : start + EMBEDDED_AT_ONCE]])).unbind()
     if cache is not None:
         pairs = zip(fresh, made, strict=True)
-        # A file that has changed meanwhile has another stamp, and nobody knows which content was read.
+        # A file that has changed meanwhile has another stamp, and it is unknown which content was read.
         cache.keep((s.key, row) for s, row in pairs if s.key is not None and s.file and cache.stamp(s.file) == s.key)
     rows = iter(made)
     device = made[0].device if made else torch.device("cpu")

@@ -217,7 +217,7 @@ class _Selector(ModelSelector):
 
         Args:
             arms: the arms by name.
-            several: whether other processes draw, so that only the number of draws tells how much is left.
+            several: whether other processes draw, so that only the number of draws shows how much is left.
         """
         self._files = {name: arm for name, arm in arms.items() if isinstance(arm, SourceSampler)}
         self._stock = {name: arm.remaining for name, arm in self._files.items()} if several else {}

@@ -70,7 +70,7 @@ class SourceSampler:
     def seek(self, position: int) -> None:
         """Continue after the first ``position`` samples: several processes can share a deck if each is told where.
 
-        If unreadable samples are skipped, nobody knows how many come before, and with replacement it does not matter:
+        If unreadable samples are skipped, it is unknown how many come before, and with replacement it does not matter:
         the sampler then stays where it is.
 
         Args:

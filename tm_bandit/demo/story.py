@@ -168,7 +168,7 @@ def selectors(
 
 
 def fit(data: DigitsData, callbacks: Sequence[pl.Callback], seed: int, scale: Scale) -> None:
-    """Train the generative model, with the average of its weights beside it."""
+    """Train the generative model, and keep the average of its weights."""
     with _quiet(), torch.random.fork_rng(devices=[]):
         pl.seed_everything(seed, verbose=False)
         trainer = pl.Trainer(

@@ -174,7 +174,7 @@ _joined = itertools.count()
 def _meeting_place() -> tuple[Any, int, int]:
     """Return a store for a new group, which of the processes this is, and how many there are.
 
-    Each group has its own names in it: those of an ended group lead to where nobody listens any more.
+    Each group has its own names in it: those of an ended group lead to where nobody listens.
     """
     store, rank, world_size = _rendezvous()
     names = dist.PrefixStore(f"tm_bandit/{next(_joined)}", store)  # type: ignore[attr-defined]

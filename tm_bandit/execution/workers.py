@@ -150,7 +150,7 @@ def one_process() -> ProcessPoolExecutor:
 
 
 def _stay_with_parent() -> None:
-    """End this process when its parent ends: nobody else ends the worker of a process that was killed.
+    """End this process when its parent ends: otherwise the worker of a killed process would live on.
 
     It comes before the first task, because a worker waits for its tasks forever: it holds both ends of their pipe.
     """
@@ -172,7 +172,7 @@ def _follow(parent: Any) -> None:
 
 
 class ExecutorWorkers(Workers):
-    """The workers of an executor that somebody else made: a pool of threads or processes, loky, Dask, MPI.
+    """The workers of an executor that was made elsewhere: a pool of threads or processes, loky, Dask, MPI.
 
     A worker is sent the samplers and the feature network once, when it is first found without them. A worker that hangs
     cannot be ended from here: with ``timeout=`` its place is given up.
@@ -186,7 +186,7 @@ class ExecutorWorkers(Workers):
         known = num_workers if num_workers is not None else getattr(executor, "_max_workers", None)
         if known is None:
             raise InputError(
-                f"Expected an executor that tells how many workers it has, but got {type(executor).__name__}; give "
+                f"Expected an executor that says how many workers it has, but got {type(executor).__name__}; give "
                 "workers=ExecutorWorkers(executor, num_workers)."
             )
         super().__init__(known)

@@ -12,7 +12,7 @@ from tm_bandit.functional.witness_fd import Axes, FrechetSums, make_axes
 
 #: Up to this dimension rows are rotated and scored in float64; beyond it float32 halves memory and time.
 _DOUBLE_UP_TO = 256
-#: Beyond this, in units of the reference's scale, float32 is no option: a cube of it nearly overflows.
+#: Beyond this, in units of the reference's scale, float32 is not an option: a cube of it nearly overflows.
 _LARGEST_SINGLE = 1e12
 #: This few rows are multiplied with strips of this many columns: otherwise threads wait for each other.
 _FEW_ROWS, _STRIP = 64, 256

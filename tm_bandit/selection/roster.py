@@ -189,7 +189,7 @@ class Roster(dict[str, Arm]):
             InputError: if this very pull is not under way.
         """
         if not isinstance(pull, Pull):
-            raise InputError(f"Expected a Pull that ask() returned, but got {type(pull).__name__}; pass it as it was.")
+            raise InputError(f"Expected a Pull that ask() returned, but got {type(pull).__name__}; pass it unchanged.")
         arm = self.known(pull.arm)
         if not arm.expects(pull):
             raise InputError(

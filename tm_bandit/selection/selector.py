@@ -225,7 +225,7 @@ class ModelSelector(Standing):
 
         Raises:
             ArmError: if all arms have been retired.
-            InputError: if there are no arms, or conditions cannot be had.
+            InputError: if there are no arms, or conditions cannot be obtained.
         """
         asked: list[Pull] = []
         try:

@@ -152,7 +152,7 @@ def judge(
     even = {name for name, duel in left.items() if -slack <= duel.lower and duel.upper <= slack}
     alike = bool(left) and len(even) == len(left)
     waiting = tuple(name for name, duel in left.items() if _seems_out(duel, epsilon))
-    # Those that are even stay so: with nobody else to draw, the race is decided without the ones that wait.
+    # Even arms stay even: with no others to draw, the race is decided without the ones that wait.
     if even and len(even) + len(waiting) == len(left):
         waiting = ()
     return Verdict(best, "tie" if alike else "open", likely, certified, tied, waiting)

@@ -120,8 +120,8 @@ class Watcher:
         strangers = [name for name in (RESULT, PAGE, *BEST) if os.path.lexists(self.out / name)]
         if strangers and not (self.out / LOCK).exists():
             raise InputError(
-                f"Expected the watcher's own folder, but got out={self.out} with a {strangers[0]} of somebody "
-                "else; give another one."
+                f"Expected the watcher's own folder, but got out={self.out} with someone else's {strangers[0]}; "
+                "give another one."
             )
         try:
             self.out.mkdir(parents=True, exist_ok=True)
