@@ -1,4 +1,4 @@
-"""Atomic outputs: whole or absent, and refused before the work where they cannot be written."""
+"""Atomic outputs: whole or absent, and refused before the work if they cannot be written."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Other metrics on the same samples, and the kernel distance as the metric of a training."""
+"""Other metrics on the same samples, and the kernel distance as the metric of a training run."""
 
 import lightning.pytorch as pl
 import pytest

@@ -1,4 +1,4 @@
-"""What is asked of the processes of a Trainer before a training."""
+"""What is required of the processes of a Trainer before training."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""What is agreed on at the start: the folder, what is warned of, and whether a validation comes next."""
+"""What is agreed on at the start: the folder, the warnings, and whether a validation comes next."""
 
 import warnings
 from types import SimpleNamespace

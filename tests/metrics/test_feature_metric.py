@@ -1,4 +1,4 @@
-"""What both metrics share: losses by name, real samples, one bound out of a table."""
+"""What both metrics share: losses by name, real samples, one bound from a table."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""A watcher beside a training: it admits what is whole, loses nothing when killed, and touches nothing of others."""
+"""A watcher during training: it admits complete files, loses nothing when killed, and leaves other files alone."""
 
 import os
 import re
