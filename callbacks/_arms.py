@@ -173,7 +173,7 @@ def surplus(arms: Iterable[Arm], losers: Iterable[str], keep: str | None, max_ar
 
     Args:
         arms: the active arms.
-        losers: names, the first one to go first.
+        losers: names, in the order in which they go.
         keep: name of the best arm, which stays whatever happens.
         max_arms: how many checkpoints may remain.
 

@@ -34,8 +34,7 @@ class ArmStore:
 
     1. A run has its own folder. Nothing outside of it is read by a stored path, overwritten or deleted.
     2. Weights are identified by their content. Their tag is in their file, in the sidecar and in Lightning's
-    checkpoint; a
-       file is the arm's if the tags agree, whatever it is called.
+       checkpoint; a file is the arm's if the tags agree, whatever it is called.
     3. A file under way is hidden. It gets its name when it has been read back and the sidecar of its validation is on
        disk. So every ``.ckpt`` in the folder belongs to a validation that ended.
     4. A file is deleted only when its arm was dropped by comparison, never because sampling failed, and only when the

@@ -77,7 +77,7 @@ def _computed(arguments: argparse.Namespace, extractor: Extractor) -> ReferenceS
 def make_metric(
     arguments: argparse.Namespace, arms: Iterable[Any], reference: ReferenceStatistics | None
 ) -> OptimisticMetric:
-    """Build the metric, without ``--feature`` on its usual network, unless every arm consists of features.
+    """Build the metric; ``--feature`` defaults to its usual network, unless every arm consists of features.
 
     Args:
         arguments: the parsed command line.

@@ -22,7 +22,7 @@ from tm_bandit.errors import InputError
 #: File name endings that count as images; everything else in a folder is ignored.
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")
 
-#: Default for the most pixels of an image: what the largest cameras make. Each takes fifteen
+#: Default limit on the pixels of an image: what the largest cameras make. Each takes fifteen
 #: bytes of memory (measured), so a small file of one colour could fill any machine.
 MAX_PIXELS = 64_000_000
 

@@ -84,7 +84,7 @@ class RayWorkers(Workers):
         except Exception as error:
             raise InputError(
                 f"Expected a Ray cluster at {address!r}, but it does not answer ({brief(error)}); start one with "
-                "`ray start --head`, or give 'local' for one of its own."
+                "`ray start --head`, or give 'local' to start one for this run."
             ) from error
         self._ours = True
 

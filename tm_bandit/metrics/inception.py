@@ -67,10 +67,10 @@ class OptimisticIS(FeatureMetric):
     must not be used to compare generators with different numbers of samples. This one may be. It is the
     mean of a jackknife over folds and of the midpoint between the plain estimate and the cross-fitted witness, and lies
     between the plain estimate and the witness mean; it is an estimate, not a bound. Its standard error is that of the
-    witness's mean, but at least that of a certain classifier with these classes and one more sample, of any class. The
+    witness's mean, but at least that of a sure classifier with these classes and one more sample, of any class. The
     spread over runs of 10 to 500 samples is 0.3 to 1.6 times as large, whether classes are equally frequent, follow
-    Zipf's law, or one of ten has four fifths. With many more classes than samples (a thousand and forty) it is smaller,
-    and the error is mostly an allowance for the bias.
+    Zipf's law, or one of ten has four fifths. With many more classes than samples (1,000 against 40) it is smaller, and
+    the error is mostly an allowance for the bias.
 
     Real samples (``update(images, real=True)``) are not needed; the witness bound is tighter with them, because their
     classes are a good first guess at those of generated ones. Losses are in units of :math:`-\log \mathrm{IS}`.

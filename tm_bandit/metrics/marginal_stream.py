@@ -120,7 +120,7 @@ def witness_moments(sums: MarginalSums, entropy: Tensor, priors: Tensor, fitting
 
 
 def marginal_spread(marginal: Tensor) -> Tensor:
-    r"""Standard deviation of :math:`\log \bar p` under :math:`\bar p`: that of the scores, if every class were certain.
+    r"""Standard deviation of :math:`\log \bar p` under :math:`\bar p`: that of a sure classifier's scores.
 
     Args:
         marginal: distributions over the classes, ``(..., C)``.

@@ -150,8 +150,7 @@ def class_bank(
     Args:
         classes: the classes that the generator can draw; dropping some lowers the diversity.
         num_classes: length of a row.
-        sharpness: logit of the row's own class over the noise in the others; the larger, the more certain the
-            classifier.
+        sharpness: logit of the row's own class over the noise in the others; the larger, the surer the classifier.
         size: number of rows.
         generator: source of randomness.
     """
