@@ -26,7 +26,7 @@ types: install
 test: lint types
 	OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest $(IN_TWO)
 
-# Which lines no test comes to. Watching them makes most tests take half as long again, so `make test` does not.
+# Which lines no test reaches. Tracking them makes most tests take half as long again, so `make test` does not.
 coverage: install
 	OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest $(IN_TWO) --cov --cov-report=term
 
@@ -34,15 +34,15 @@ coverage: install
 test-fast: install
 	OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest $(IN_TWO) -m "not slow"
 
-# Trainings are killed at all moments of the campaign, not at a few; it takes minutes and writes tests/faults/results.md.
+# Training runs are killed at all moments of the campaign, not at a few; it takes minutes and writes tests/faults/results.md.
 test-faults: install
 	TM_BANDIT_FAULTS=all OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest -n 0 tests/faults
 
-# The core is broken in some seventy places, one after the other, and tests must notice each; writes tests/mutants/results.md.
+# The core is broken in some seventy places, one after another, and tests must notice each; writes tests/mutants/results.md.
 mutants: install
 	$(BIN)/python -m tests.mutants
 
-# The oldest versions that pyproject.toml names, in an environment of their own: 5 GB, and as long as `make test`.
+# The oldest versions that pyproject.toml names, in a separate environment: 5 GB, and as long as `make test`.
 test-oldest:
 	test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
 	$(PYTHON) -m tests.oldest > .venv-oldest/constraints.txt
@@ -50,7 +50,7 @@ test-oldest:
 	.venv-oldest/bin/python -m pip install --quiet --constraint .venv-oldest/constraints.txt --editable ".[test,demo]"
 	OMP_NUM_THREADS=1 MPLBACKEND=Agg .venv-oldest/bin/python -m pytest $(IN_TWO) -W default
 
-# A release without publishing: builds sdist and wheel, installs the wheel in a new environment, tests what is there.
+# A release without publishing: builds sdist and wheel, installs the wheel in a new environment and tests it.
 release-check: install
 	OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m tests.release
 

@@ -1,4 +1,4 @@
-"""The default policy on seeds that nobody has looked at before, with two versions of the package side by side.
+"""The default policy on unseen seeds, with two versions of the package side by side.
 
 Run ``python -m benchmarks.constants measure FILE.json`` in a checkout of each version (0.1 needs a copy of this file),
 then ``python -m benchmarks.constants compare OLD.json NEW.json``, which prints ``benchmarks/results/constants.md``.
@@ -22,7 +22,7 @@ FIRST_SEED, TRIALS, PULLS = 91_000, 6, 1000
 
 
 def measure(file: Path, trials: int, pulls: int) -> None:
-    """Run the trials and write the average regrets one by one; a run that was cut short goes on where it was."""
+    """Run the trials and write the average regrets one by one; a run that was cut short continues where it stopped."""
     torch.set_num_threads(1)
     plan = replace(
         SHORT, pulls=pulls, large_pulls=pulls, refresh=0.05, large_refresh=0.1, contestants=("default",),
@@ -62,14 +62,14 @@ def compare(old_file: Path, new_file: Path) -> str:
         [
             "# The default policy with two constants",
             "",
-            f"Average regret after {old['pulls']} pulls of 5, seeds from {FIRST_SEED} on, which served no choice of a "
-            "constant (those of 0.2 were chosen on seeds from 71000 on).",
+            f"Average regret after {old['pulls']} pulls of 5, seeds from {FIRST_SEED} on, which were not used to "
+            "choose any constant (those of 0.2 were chosen on seeds from 71000 on).",
             "Each trial has the same samples for both versions.",
             "`python -m benchmarks.constants measure FILE.json` in a checkout of each version, then `compare OLD NEW`.",
             "",
             *lines,
             "",
-            f"Geometric mean of the ratios: **{mean:.2f}**, without the two blind spots, which are no rows of the "
+            f"Geometric mean of the ratios: **{mean:.2f}**, without the two blind spots, which are not rows of the "
             "regret table.",
             f"Worse by more than half: {worse}.",
         ]

@@ -57,7 +57,7 @@ LIMITED: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
 
 
 class Followed(NamedTuple):
-    """What came of some runs.
+    """The outcome of some runs.
 
     Args:
         below: runs whose interval was below the truth at some look.
@@ -104,7 +104,7 @@ def follow_kid(name: str, runs: int, seed: int, samples: int, pull: int = 20) ->
     """Follow KID's interval pull by pull.
 
     Args:
-        name: a scenario out of ``KERNELS``.
+        name: a scenario from ``KERNELS``.
         runs: how many runs.
         seed: seed of the first one.
         samples: samples at the end of each.
@@ -184,7 +184,7 @@ def main(full: bool = True, out: Path | None = None) -> None:
         values = within(torch.rand(runs, 300, generator=generator, dtype=torch.float64))
         keep("mean, within 0 and 1, 2 to 300 samples", name, follow_limited(values, truth))
     lines = [
-        f"{runs} runs a row, seeds from {SEED}, delta = {DELTA}: at most {DELTA * runs:g} may ever miss the truth.",
+        f"{runs} runs per row, seeds from {SEED}, delta = {DELTA}: at most {DELTA * runs:g} may ever miss the truth.",
         "",
         "| metric | scores | missed | interval too low | too high | degenerate |",
         "|-|-|-|-|-|-|",

@@ -1,9 +1,9 @@
 """Paired arms: near ties, the race's errors, and whether intervals and certificates of differences hold.
 
 ``python -m benchmarks.paired race|ties|likely|certified|coverage|gaps|cost|table``. Each part writes its numbers
-beside the others, and ``table`` writes ``benchmarks/results/paired.md`` from them. Two constants of the race (two
-errors of the fit, 1.5 for waiting) were chosen on the digits' checkpoints of trainings 1 and 2. Races here are over
-those of training 3; the demo's are of training 0.
+next to the others, and ``table`` writes ``benchmarks/results/paired.md`` from them. Two constants of the race (two
+errors of the fit, 1.5 for waiting) were chosen on the digits' checkpoints of training runs 1 and 2. Races here are
+over those of run 3; the demo's are of run 0.
 """
 
 from __future__ import annotations
@@ -374,26 +374,26 @@ READING = """\
 **How to read it.**
 
 - *race*, *ties* (all but own noise), *likely* (rows of 100 runs), *certified* (common noise) and *gaps* were run once,
-  on seeds from 170000 that nobody had looked at, and on checkpoints of trainings that nothing was chosen on. The other
-  rows of these parts are older, from seeds from 130000; their code has not changed since.
+  on unseen seeds from 170000, and on checkpoints of training runs on which nothing was chosen. The other rows of
+  these parts are older, with seeds from 130000; their code has not changed since.
 - *ties*: "not reached" means that uniform evaluation was not right in nine of ten runs with 5,697 samples per arm.
-  Among the CIFAR-10 checkpoints two of five are within 2 % of the best, and the first twenty samples of each tell those
-  two from the others, so there is nothing to save. For the very best of the five the race needs 300
+  Among the CIFAR-10 checkpoints two of five are within 2 % of the best, and the first twenty samples of each
+  separate those two from the others, so there is nothing to save. To find the very best of the five, the race needs 300
   samples instead of 1,065. A fifth, 213, is about the least that any safe estimate needs: with equally many samples of
-  each arm on the same noise, those that were tried name the very best in nine of ten runs from 200 to 600 samples on
-  (60 and 100 runs on other seeds).
+  each arm on the same noise, the estimates that were tried name the very best in nine of ten runs from 200 to 600
+  samples on (60 and 100 runs on other seeds).
 - *likely* is wrong only in blind spot 2, which was made to mislead it.
-- *certified* with common noise has the present certificate, which takes off a part of the plug-in's bias.
+- *certified* with common noise uses the present certificate, which subtracts part of the plug-in's bias.
 - *coverage*: paths are followed from 20 to 1,734 samples. Both directions of the certificate count, each with
   delta = 0.05, and the interval has the same delta. Of 1,920 paths the interval missed the truth in 113 (5.9 %) and
   named the wrong arm in 7; a certificate was wrong in 11. **The interval misses more than it should** with a reference
-  of 500 images (25 of 160), and where 99 % of the rows are the same in both arms (52 of 480): there hardly any row
+  of 500 images (25 of 160), and when 99 % of the rows are the same in both arms (52 of 480): then hardly any row
   shows the noise. Elsewhere it missed 46 of 1,320.
 - *gaps*: each row has one of the two best arms of a training and the arm whose distance is nearest to 17 or 28 % above
-  it. Taking off the bias that two halves of the rows show, not that of leaving out single rows, was wrong in 59 of 200
+  it. Subtracting the bias that two halves of the rows show, not that of leaving out single rows, was wrong in 59 of 200
   races with a far mode of 1 %.
 - *cost* leaves out the arms' own numbers, which are computed before a look. It was 1.3 until the leader's rows were
-  turned once instead of once for every rival."""
+  rotated once instead of once for every rival."""
 
 PARTS: dict[str, Callable[[], Any]] = {
     "race": race,

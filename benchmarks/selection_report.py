@@ -52,13 +52,13 @@ def _setting(plan: Mapping[str, Any]) -> str:
         f"Batch {BATCH}, {plan['pulls']} pulls ({plan['large_pulls']} above 256 dimensions; there the plug-in estimate "
         f"of the baselines is held until an arm's sample count has grown by {plan['large_refresh']:.0%}). The rows say "
         "how many trials they have, each with the arms in another order unless arms join. The constants of the default "
-        "policy and of the recommendation were chosen on these same scenarios, some hundred variants being tried, but "
+        "policy and of the recommendation were chosen on these same scenarios, after trying some hundred variants, but "
         f"with other seeds: here they begin at {plan['first_seed']}. (What the default demands before it passes over "
         "an arm was chosen on those too, but last changed after a look at these: 'diverse but bad' had 0.0512.) Regret "
         "is in the metric's unit; ± is one standard "
         "error over the trials. All start with two batches per arm, the selector's default for this batch size "
         "(uniform evaluation with one, which is the same), and the last column compares those that do. Greedy from one "
-        "batch is not among them: it shows what the second batch costs where the first tells all.\n\n"
+        "batch is not among them: it shows what the second batch costs if the first is enough.\n\n"
         "All arms but those of the rows with 'real' are simulated. 'diverse and good' is the counterpart of 'diverse "
         "but bad': in passing over beaten arms, the default is likely to err there. 'authors' demo' has the three "
         "Gaussians of the authors' script. 'DINOv2-sized' arms are Gaussians in 1,024 dimensions with the published "
@@ -124,7 +124,7 @@ def _identification(by_scenario: Entries, plan: Mapping[str, Any]) -> str:
         *_further_trials(plan),
     ]
     if joined:
-        lines += ["Where arms join, samples are counted from the moment at which the last one does.", ""]
+        lines += ["If arms join, samples are counted from the moment the last one does.", ""]
     lines += [
         "| scenario | trials | default | identify | uniform, plain estimate | times fewer (identify) |",
         "|---|---|---|---|---|---|",
@@ -153,9 +153,9 @@ def _stopping(entries: Sequence[Mapping[str, Any]]) -> str:
     lines = [
         "## Stopping early",
         "",
-        f"delta = 0.05, batch {STOP_BATCH}. The runs pair independent paths of the arms anew, as many per arm as the "
-        "table says, so an error rate of 0 means rare, not never. Wrong is a share of all runs. Where no arm joins, "
-        "a run that has not stopped by its budget names no winner; where arms join, a run goes on when one does, and "
+        f"delta = 0.05, batch {STOP_BATCH}. The runs re-pair independent paths of the arms, as many per arm as the "
+        "table says, so an error rate of 0 means rare, not never. Wrong is a share of all runs. If no arm joins, "
+        "a run that has not stopped by its budget names no winner; if arms join, a run continues when one does, and "
         "is wrong if any of its winners was not the best of the arms that were there.",
         "",
         "| scenario | rule | budget | runs | paths per arm | stopped | wrong | median samples | uniform would take |",

@@ -1,4 +1,4 @@
-"""Trainings whose arms are compared afterwards: the weights are written now, by the Trainer itself."""
+"""Training runs whose arms are compared afterwards: the Trainer itself writes the weights during training."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def check_whole(trainer: Trainer) -> None:
     """
     strategy, advice = trainer.strategy, ""
     if isinstance(strategy, FSDPStrategy) and strategy._state_dict_type != "full":
-        advice = "give FSDPStrategy(state_dict_type='full')"
+        advice = "use FSDPStrategy(state_dict_type='full')"
     elif isinstance(strategy, ModelParallelStrategy) and strategy._save_distributed_checkpoint:
-        advice = "give ModelParallelStrategy(save_distributed_checkpoint=False)"
+        advice = "use ModelParallelStrategy(save_distributed_checkpoint=False)"
     elif isinstance(strategy, DeepSpeedStrategy):
         advice = "convert its folders with `zero_to_fp32.py`, and let `tm-bandit watch` look at the files"
     if advice:
@@ -50,7 +50,7 @@ def check_whole(trainer: Trainer) -> None:
 
 
 class Afterwards:
-    """Writes the arms of one training, and selects among them at its end; on all ranks.
+    """Writes the arms of one training run, and selects among them at its end; on all ranks.
 
     Args:
         settings: the callback.
@@ -85,16 +85,16 @@ class Afterwards:
         self.files.append(path)
 
     def select(self, module: LightningModule) -> tuple[SelectionResult, Path] | None:
-        """Compare the arms; return the result and the best file, or ``None`` after a warning: the training is over.
+        """Compare the arms; return the result and the best file, or ``None`` after a warning: training is over.
 
         Args:
             module: the module that was trained.
         """
         try:
             result = self._compare(module)
-        except Exception as error:  # whatever the module raises when it is made anew, or draws
+        except Exception as error:  # whatever the module raises when it is rebuilt, or draws
             rank_zero_warn(
-                f"{self.settings.key}: the arms in {self.folder} could not be compared at the end of the training "
+                f"{self.settings.key}: the arms in {self.folder} could not be compared at the end of training "
                 f"({type(error).__name__}: {error}) Run `tm-bandit watch {self.folder} --module ...`."
             )
             return None
@@ -127,7 +127,7 @@ class Afterwards:
                 pairing=settings.pairing,
                 conditions=settings.conditions,
             )
-        except Exception as reason:  # the other ranks must hear of it before they wait for this one
+        except Exception as reason:  # the other ranks must learn of it before they wait for this one
             error = reason
         self.ranks.agree(error)
         alone = self.ranks.world_size == 1

@@ -34,7 +34,7 @@ def check_also(also: Metric | MetricCollection | None) -> MetricCollection | Non
         raise InputError(f"Expected also= to be a MetricCollection or a metric, but got {type(also).__name__}.")
     for name, metric in also.items():
         if getattr(metric, "needs_conditions", False):
-            raise InputError(f"Expected metrics of samples alone in also=, but got {name}, which wants conditions.")
+            raise InputError(f"Expected metrics of samples alone in also=, but got {name}, which needs conditions.")
         if isinstance(metric, OptimisticMetric) and lacks_reference(metric):
             raise InputError(f"Expected metrics in also= to have a reference, but got {name}, which has none.")
     return also
@@ -43,11 +43,11 @@ def check_also(also: Metric | MetricCollection | None) -> MetricCollection | Non
 class Companions:
     """Statistics of the other metrics, arm by arm; every rank adds its own samples, and values are synced.
 
-    They live as long as the training does: one that is resumed begins anew.
+    They live as long as the training run: a resumed one starts over.
 
     Args:
         metrics: the metrics, or ``None`` if there are none.
-        warn: is told text and kind of an error, and says the first of a kind; a companion never ends a training.
+        warn: gets text and kind of an error, and reports the first of a kind; a companion never ends training.
     """
 
     def __init__(self, metrics: MetricCollection | None, warn: Callable[[str, str], None]) -> None:
@@ -78,7 +78,7 @@ class Companions:
             self._warn(f"the metrics of also= could not take samples of {arm} ({error})", "also")
 
     def extend(self, summary: Summary, step: int, arms: Mapping[str, Arm], device: torch.device) -> Summary:
-        """Add what they say of the newest and of the best arm to a summary, and forget what is gone; on all ranks.
+        """Add what they say about the newest and the best arm to a summary, and forget dropped arms; on all ranks.
 
         Args:
             summary: what is known after a validation.
@@ -97,7 +97,7 @@ class Companions:
 
         Args:
             arms: names of arms by the word under which they are logged.
-            device: where an arm's statistics are made that has no samples on this rank.
+            device: where to make the statistics of an arm that has no samples on this rank.
         """
         found: dict[str, float] = {}
         if self.metrics is None:

@@ -16,7 +16,7 @@ from tm_bandit.selection.verdict import FEWEST
 #: Names end up in logger keys, and MLflow allows no more than these characters in one.
 _VARIANT = re.compile(r"[A-Za-z0-9_. -]*")
 
-#: How the verdicts about arms begin that have lost, the surest first.
+#: How the verdicts about arms that have lost begin, the surest first.
 _LOST = ("worse (certified", "worse")
 
 
@@ -60,7 +60,7 @@ class Arm:
 
 
 def variant_of(name: str) -> str:
-    """Return the variant's name out of that of an arm.
+    """Return the variant's name from that of an arm.
 
     Example:
         >>> variant_of("step8-avg/cfg3"), variant_of("step8")
@@ -70,7 +70,7 @@ def variant_of(name: str) -> str:
 
 
 def note_variant(result: SelectionResult, variants: Mapping[str, Mapping[str, Any]]) -> None:
-    """Let a result say with which keyword arguments the best arm was sampled, as ``settings["best_variant"]``.
+    """Record in a result with which keyword arguments the best arm was sampled, as ``settings["best_variant"]``.
 
     Args:
         result: a result.
@@ -81,7 +81,7 @@ def note_variant(result: SelectionResult, variants: Mapping[str, Mapping[str, An
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that any file can hold; what has no place in one is described."""
+    """Return a value that any file can hold; anything else is described."""
     try:
         encode(value)
     except (TypeError, ValueError, RecursionError):
@@ -123,10 +123,10 @@ def check_variants(variants: Mapping[str, Mapping[str, Any]] | None) -> dict[str
 
 
 def newcomer_burn_in(least: int, budget: int, newcomers: int) -> int:
-    """Return how many samples each new arm gets before the policy is asked about it, if nobody says otherwise.
+    """Return how many samples each new arm gets by default before the policy is asked about it.
 
-    With fewer samples than :data:`~tm_bandit.selection.verdict.FEWEST` a selection does not recommend an arm beside
-    others that have many, and a policy may leave it alone for ever after an unlucky start. Half of the budget remains
+    With fewer samples than :data:`~tm_bandit.selection.verdict.FEWEST` a selection does not recommend an arm if others
+    have many, and a policy may leave it alone forever after an unlucky start. Half of the budget remains
     for the contenders, unless the metric needs more.
 
     Args:
@@ -173,7 +173,7 @@ def surplus(arms: Iterable[Arm], losers: Iterable[str], keep: str | None, max_ar
 
     Args:
         arms: the active arms.
-        losers: names from the first one to go on.
+        losers: names, in the order in which they go.
         keep: name of the best arm, which stays whatever happens.
         max_arms: how many checkpoints may remain.
 

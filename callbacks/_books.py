@@ -1,4 +1,4 @@
-"""The books of a training: which arms there are, which validations there were, what Lightning's checkpoints know."""
+"""The books of a training run: its arms, its validations so far, and what Lightning's checkpoints know."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tm_bandit.callbacks._resume import STATE_VERSION, Resumed, ResumePoint
 from tm_bandit.callbacks._sidecar import sidecar_name, validation_id
 from tm_bandit.callbacks._store import ArmStore
 
-#: An arm that fails in so many validations in a row, while others do not, is out: one error may pass, two do not.
+#: An arm that fails in this many validations in a row, while others do not, is out: one error may pass, two do not.
 STRIKES = 2
 
 
 @dataclass
 class Books:
-    """What all ranks know of a training, and what is written down so that it can be resumed.
+    """What all ranks know about a training run, and what is saved so that it can be resumed.
 
     Args:
         arms: the active arms by name.
@@ -30,7 +30,7 @@ class Books:
         reference: tag of the reference, if it was collected from a validation.
         dumped: number and name of the last validation that the newest checkpoint knows; ``None`` without a checkpoint.
         dumped_step: the ``global_step`` of that checkpoint.
-        confirmed: as ``dumped``, of the newest checkpoint that is known to be on disk.
+        confirmed: as ``dumped``, for the newest checkpoint that is known to be on disk.
     """
 
     arms: dict[str, Arm] = field(default_factory=dict)
@@ -56,13 +56,13 @@ class Books:
         self.known.append(arm.name)
 
     def strike(self, arms: Iterable[str], failed: Container[str], known: Container[str]) -> list[str]:
-        """Count who failed in a validation in which others did not, and return who is out for that.
+        """Count the arms that failed in a validation in which others did not, and return those that are now out.
 
         Args:
             arms: the arms that took part.
             failed: those that failed.
-            known: those of which something is known. That does not become wrong because an arm cannot be sampled: it
-                may still be the best, so these are never out.
+            known: those about which something is known. That stays true even if an arm cannot be sampled: it may still
+                be the best, so these are never out.
         """
         out = []
         for name in arms:
@@ -89,7 +89,7 @@ class Books:
         self.dumped, self.dumped_step = (state["number"], state["validation"]), step
 
     def close(self) -> None:
-        """Note that the training has ended, and that all checkpoints are on disk."""
+        """Note that training has ended, and that all checkpoints are on disk."""
         self.confirmed = self.dumped
         if self.dumped is not None and self.dumped_step == self.step:
             # A checkpoint that was written just before the last validation is resumed after it.
@@ -127,10 +127,10 @@ class Books:
         }
 
     def go_on(self, resumed: Resumed, point: ResumePoint, variants: Iterable[str]) -> None:
-        """Take the books of an interrupted training up.
+        """Take up the books of an interrupted training run.
 
         Args:
-            resumed: where it goes on.
+            resumed: where it continues.
             point: the checkpoint that is resumed, which is on disk.
             variants: names of the sampler variants that are listed now.
         """

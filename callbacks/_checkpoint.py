@@ -1,4 +1,4 @@
-"""Writing checkpoints as the Trainer does, and waiting for those that it writes itself."""
+"""Writing checkpoints as the Trainer does, and waiting for those it writes itself."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def write(trainer: Trainer, checkpoint: dict[str, Any], path: os.PathLike[str]) 
 
 
 def bare(trainer: Trainer) -> dict[str, Any]:
-    """Return a checkpoint of the weights alone.
+    """Return a checkpoint that holds only the weights.
 
     Args:
         trainer: the running Trainer.

@@ -1,4 +1,4 @@
-"""The end of a validation: what is known goes to disk, and what nobody can ask for any more goes."""
+"""The end of a validation: what is known goes to disk, and what can no longer be asked for is deleted."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tm_bandit.selection.selector import ModelSelector
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
-#: What version 0.1 left in the folder, which nobody needs once a checkpoint of this version is on disk.
+#: What version 0.1 left in the folder, which is no longer needed once a checkpoint of this version is on disk.
 _LEFT_BY_01 = ("stats.pt", "stats.previous.pt", "files.json")
 
 
 class Commit:
-    """Writes and deletes in an order in which a kill at any moment loses nothing; one per training, on all ranks.
+    """Writes and deletes in an order in which a kill at any moment loses nothing; one per training run, on all ranks.
 
     Args:
         store: where the weights are.
@@ -47,7 +47,7 @@ class Commit:
     def write(
         self, summary: Summary, before: Summary | None, books: Books, selector: ModelSelector | None
     ) -> tuple[Summary, dict[str, Any]]:
-        """Put what is known on disk; return it with the path of the best arm, and what a checkpoint is to say.
+        """Put what is known on disk; return it with the path of the best arm, and what a checkpoint should say.
 
         Args:
             summary: what is known.
@@ -61,7 +61,7 @@ class Commit:
             self._written = self.ranks.tell(selector is not None and self._sidecar(summary, books, state, selector))
         self.store.commit(planned, self.ranks)
         path = self.store.path(books.arms[summary.best_arm].weights) if summary.best_arm else ""
-        # A best arm that could not be written yet leaves the last one that was.
+        # If the best arm could not be written yet, the last one that was written stays.
         known = replace(summary, best_path=path or ("" if before is None else before.best_path))
         return known, state
 
@@ -77,7 +77,7 @@ class Commit:
         return True
 
     def write_result(self, result: SelectionResult | None) -> None:
-        """Write the result beside the arm files and give it to the loggers; on rank 0.
+        """Write the result next to the arm files and give it to the loggers; on rank 0.
 
         Args:
             result: the selection so far.
@@ -93,12 +93,12 @@ class Commit:
         return not best or books.arms[best].weights in self.store.files
 
     def let_go(self, summary: Summary | None, books: Books, alone: bool = False) -> None:
-        """Delete what the newest checkpoint on disk cannot ask for any more.
+        """Delete what the newest checkpoint on disk can no longer ask for.
 
         Args:
             summary: what is known.
             books: the books.
-            alone: do not tell the other ranks; at the end of a training they may be gone.
+            alone: do not tell the other ranks; at the end of training they may be gone.
         """
         if not (self._written and self.is_safe(summary, books)):
             return

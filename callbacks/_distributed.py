@@ -1,4 +1,4 @@
-"""The processes of a Trainer, and what is asked of them before a training."""
+"""The processes of a Trainer, and what is required of them before training."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def ranks_of(trainer: Trainer) -> Ranks:
 
 
 def check_shared(folder: Path, ranks: Ranks, everywhere: bool) -> None:
-    """See whether all ranks see the folder that rank 0 has made.
+    """Check that all ranks see the folder that rank 0 has made.
 
     Args:
         folder: where the arms go.
@@ -57,5 +57,5 @@ def refuse_sharded(trainer: Trainer) -> None:
     if isinstance(trainer.strategy, _SHARDED):
         raise InputError(
             f"Expected a strategy that keeps the whole module on every device, but got "
-            f"{type(trainer.strategy).__name__}; use strategy='ddp' or a single device, or give evaluate='after'."
+            f"{type(trainer.strategy).__name__}; use strategy='ddp' or a single device, or set evaluate='after'."
         )

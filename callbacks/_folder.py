@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 OWNER = "run.json"
 
-#: What version 0.1 left in a folder, by which its run is told.
+#: What version 0.1 left in a folder, which identifies its run.
 _OWNER_01 = ("files.json", "stats.pt")
 
 #: A file that a run writes: no separators, and no leading dot but that of a file under way.
@@ -48,12 +48,12 @@ class RunFolder:
         """Keep other processes from training in this folder until :meth:`unlock`, or until this process ends.
 
         Raises:
-            InputError: if another process does so already.
+            InputError: if another process already does so.
         """
         if not self._lock.acquire():
             raise InputError(
-                f"Expected a folder that no other process trains in, but {self.root} is in use; wait for its end, or "
-                "give another dirpath=."
+                f"Expected a folder that no other process trains in, but {self.root} is in use; wait until that one "
+                "ends, or give another dirpath=."
             )
 
     def unlock(self) -> None:
@@ -69,7 +69,7 @@ class RunFolder:
             name: the bare name of the file.
 
         Raises:
-            InputError: if it is no bare name, or if it is a link or a folder there.
+            InputError: if it is not a bare name, or names a link or a folder.
         """
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InputError(f"Expected the bare name of a file in {self.root}, but got {name!r}; it is not used.")
@@ -105,7 +105,7 @@ class RunFolder:
         return sorted(path.name for path in self.root.glob(pattern) if self.has(path.name))
 
     def part(self, stem: str) -> str:
-        """Return the name of a file under way: hidden, marked with the run, and no ``.ckpt``.
+        """Return the name of a file under way: hidden, marked with the run, and not a ``.ckpt``.
 
         Args:
             stem: what the file will be called, without its ending.
@@ -124,7 +124,7 @@ class RunFolder:
 
 
 def default_root(trainer: Trainer, key: str) -> Path:
-    """Return where a run writes if nobody says otherwise: ``save_dir/name/version``, as ModelCheckpoint does.
+    """Return where a run writes by default: ``save_dir/name/version``, like ModelCheckpoint.
 
     The logger's own ``log_dir`` would not do. Some loggers (Weights & Biases, MLflow) have one folder for all runs.
 
@@ -146,7 +146,7 @@ def home(trainer: Trainer) -> Path:
         trainer: the running Trainer.
 
     Raises:
-        InputError: if it is no folder of a mounted file system.
+        InputError: if it is not a folder on a mounted file system.
     """
     save_dir = trainer.loggers[0].save_dir if trainer.loggers else None
     base = str(trainer.default_root_dir if save_dir is None else save_dir)
@@ -178,7 +178,7 @@ def _text(path: Path) -> str:
         else:
             content = json.loads(path.read_text(encoding="utf-8"))
         run = content["run"]
-    except Exception:  # cut off, no JSON, of another shape: somebody's folder, but nobody knows whose
+    except Exception:  # cut off, not JSON, of another shape: the folder has an unknown owner
         return ""
     return run if isinstance(run, str) else ""
 
@@ -190,7 +190,7 @@ def claim(root: Path, run: str) -> Path:
     at once cannot both get the same folder.
 
     Args:
-        root: the folder that is asked for.
+        root: the requested folder.
         run: identity of the run.
 
     Raises:
@@ -252,18 +252,18 @@ def disown(folder: Path, run: str) -> None:
 
 
 def find(root: Path, run: str, hint: str, checkpoint: str | os.PathLike[str] | None, trusted: bool) -> Path | None:
-    """Return the folder of a run that is resumed, or ``None``.
+    """Return the folder of a resumed run, or ``None``.
 
-    It is the folder that is asked for, if that is the run's. Else it is looked for beside the checkpoint that is
-    resumed: a run that was copied, moved or renamed goes on in its own copy and leaves the original alone.
+    It is the requested folder, if that belongs to the run. Otherwise it is looked for next to the resumed checkpoint: a
+    run that was copied, moved or renamed continues in its own copy and leaves the original alone.
 
     Args:
-        root: the folder that is asked for now.
+        root: the folder that is requested now.
         run: identity of the run.
         hint: where the folder was when the checkpoint was written.
-        checkpoint: the checkpoint that is resumed.
-        trusted: whether the place in ``hint`` is the run's by what the user says now: the checkpoint is where it was
-            written, or the place is where this Trainer's runs go. A copy elsewhere has no right to it.
+        checkpoint: the resumed checkpoint.
+        trusted: whether the user's present settings make the place in ``hint`` the run's: the checkpoint is where it
+            was written, or the place is where this Trainer's runs go. A copy elsewhere has no right to it.
     """
     for folder in (root, *sorted(root.glob("v[0-9]*"))):
         if owner(folder) == run:

@@ -1,4 +1,4 @@
-"""What a training and the callback have to agree on at the start: the folder, and what Lightning is about to do."""
+"""What training and the callback must agree on at the start: the folder, and what Lightning is about to do."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 def open_folder(
     settings: BanditCheckpoint, trainer: Trainer, ranks: Ranks, point: ResumePoint | None
 ) -> tuple[RunFolder, bool]:
-    """Return the folder of the run, and whether it is that of the run that is resumed; on all ranks.
+    """Return the folder of the run, and whether it is that of the resumed run; on all ranks.
 
     Args:
         settings: the callback.
         trainer: the running Trainer.
         ranks: the processes.
-        point: the checkpoint that is resumed, if any.
+        point: the resumed checkpoint, if any.
 
     Raises:
         InputError: if nothing can be written there.
@@ -48,15 +48,15 @@ def open_folder(
             folder.lock()
             if found is None and root != wanted:
                 rank_zero_info(f"{settings.key}: {wanted} belongs to another run; this one writes to {root}.")
-        except Exception as reason:  # the other ranks must hear of it
+        except Exception as reason:  # the other ranks must learn of it
             error = reason
     ranks.agree(error)
     root, found = ranks.tell((root, found))
     if point is not None and found is None and point.state["arms"]:
         rank_zero_warn(
-            f"The arms of the run that is resumed were in {point.state['folder']}. They are neither in {root} nor "
-            "beside the checkpoint, so they are left alone and the selection starts anew. To go on with them, give "
-            "dirpath= their folder."
+            f"The arms of the resumed run were in {point.state['folder']}. They are neither in {root} nor next to the "
+            "checkpoint, so they are left alone and the selection starts over. To continue with them, set dirpath= to "
+            "their folder."
         )
     return folder or RunFolder(root, run), found is not None
 
@@ -72,7 +72,7 @@ def _wanted_folder(settings: BanditCheckpoint, trainer: Trainer, ranks: Ranks) -
 
 
 def warn_of_idle_ranks(settings: BanditCheckpoint, ranks: Ranks) -> None:
-    """Say so if a pull is made of fewer calls than there are ranks.
+    """Warn if a pull is made of fewer calls than there are ranks.
 
     Args:
         settings: the callback.
@@ -84,7 +84,7 @@ def warn_of_idle_ranks(settings: BanditCheckpoint, ranks: Ranks) -> None:
 
 
 def warn_of_burn_in(settings: BanditCheckpoint, newcomers: int) -> None:
-    """Say so if the new arms of a validation leave nothing of its budget to the comparison.
+    """Warn if the new arms of a validation leave nothing of its budget for comparing them.
 
     Args:
         settings: the callback.
@@ -125,5 +125,5 @@ def is_validation_next(trainer: Trainer, done: int) -> bool:
         if batches.processed != batches.ready:  # type: ignore[attr-defined]  # an exception in the middle of a batch
             return False
         return bool(loop.epoch_loop._should_check_val_fx(loop._data_fetcher))  # type: ignore[arg-type]
-    except Exception:  # another version of Lightning, or no training under way
+    except Exception:  # another version of Lightning, or not training
         return False

@@ -1,4 +1,4 @@
-"""Spending a budget: rank 0 chooses, all ranks draw, the new rows come together, rank 0 counts them."""
+"""Spending a budget: rank 0 chooses, all ranks draw, the new rows are gathered, rank 0 counts them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Outcome:
     Args:
         samples: how many were drawn.
         failed: reasons by arm, of arms whose sampler raised.
-        unusable: reasons by arm, of arms whose samples are not numbers, or none that the metric can use.
+        unusable: reasons by arm, of arms whose samples are not numbers, or not ones that the metric can use.
     """
 
     samples: int = 0
@@ -45,7 +45,7 @@ class Outcome:
 
     @property
     def reasons(self) -> dict[str, str]:
-        """Why each arm that failed did."""
+        """Why each failed arm failed."""
         return {**self.failed, **self.unusable}
 
 
@@ -89,8 +89,8 @@ class PullLoop:
     ) -> Outcome:
         """Pull until the budget is spent or the stop rule is met.
 
-        An arm that fails on any rank is left alone for the rest of the validation, and the others go on: an error may
-        pass, and nothing that is known of the arm is lost.
+        An arm that fails on any rank is left alone for the rest of the validation, and the others continue: an error
+        may pass, and nothing known about the arm is lost.
 
         Args:
             trainer: the running Trainer.
@@ -112,7 +112,7 @@ class PullLoop:
             elif rows is not None and selector is not None:
                 try:
                     selector.tell(pull, rows)
-                except Exception as error:  # bad rows, or algebra that fails on them: others wait for an order
+                except Exception as error:  # bad rows, or algebra that fails on them: other ranks wait for an order
                     outcome.unusable[pull.arm] = f"{type(error).__name__}: {error}"
             if pull.arm in outcome.reasons:
                 if selector is not None:
@@ -131,7 +131,7 @@ class PullLoop:
             return None
         try:
             return next(iter(selector.ask()), None)
-        except InputError as error:  # conditions that cannot be had: others wait for an order
+        except InputError as error:  # conditions that cannot be obtained: other ranks wait for an order
             name = selector.select() or ""
             outcome.failed[name] = f"{type(error).__name__}: {error}"
             selector.hold_arm(name)
@@ -140,12 +140,12 @@ class PullLoop:
     def _draw(
         self, trainer: Trainer, borrowed: BorrowedModule[LightningModule], pull: Pull
     ) -> tuple[Tensor | None, list[Tensor], str | None]:
-        """Return the rows of the pull, or the reason why there are none, the same on all ranks; and the own samples."""
+        """Return the rows of the pull or why there are none, the same on all ranks, and this rank's samples."""
         arm = self.arms[pull.arm]
         part: Tensor | Exception
         samples: list[Tensor] = []
         try:
-            # Put in anew for every pull: what a sampler changes in the module must not reach the next pull, which may
+            # Put in again for every pull: what a sampler changes in the module must not reach the next pull, which may
             # be drawn by another number of ranks, or after an interruption.
             borrowed.put(self._weights(borrowed, arm.weights))
             parts = []
@@ -154,7 +154,7 @@ class PullLoop:
                 parts.append(self.rows.rows(trainer, borrowed.module, arm.variant, seed, given))
                 samples.append(self.rows.latest)
             part = torch.cat(parts)
-        except Exception as error:  # whatever a sampler raises: training goes on without this arm
+        except Exception as error:  # whatever a sampler raises: training continues without this arm
             part = error
             self._log(pull.arm, error)
         try:

@@ -29,7 +29,7 @@ RealLike = Callable[[Any], Tensor] | str | int | None
 
 REFERENCE = "reference.npz"
 
-#: Rows of real images that are kept for metrics that need them, over all ranks; of more, a random subset.
+#: Rows of real images that are kept for metrics that need them, over all ranks; beyond that, a random subset.
 _MOST_ROWS = 10_000
 
 #: Keys under which data sets usually keep their images.
@@ -42,7 +42,7 @@ def pick_images(batch: Any, real: RealLike = None) -> Tensor:
     Args:
         batch: what the validation loader yields.
         real: an index or a key into the batch, or a callable that takes the batch. ``None`` takes the batch itself if
-            it is a tensor, the first entry of a sequence, or the entry of a mapping that has a usual name.
+            it is a tensor, the first entry of a sequence, or the entry of a mapping that has a common name.
 
     Raises:
         InputError: if there is no tensor at that place.
@@ -141,7 +141,7 @@ class ReferenceCollector:
             self._rows(batch, device)
 
     def add(self, batch: Any, device: torch.device) -> None:
-        """Take the real images of a validation batch in.
+        """Add the real images of a validation batch.
 
         Args:
             batch: what the first validation loader yielded.

@@ -1,4 +1,4 @@
-"""What others get to see: logged scalars, a table and a plot for the loggers, one line and a progress bar."""
+"""What users see: logged scalars, a table and a plot for the loggers, one line and a progress bar."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ class Summary:
 
 
 def unscored(higher_is_better: bool) -> float:
-    """Return the score of weights that nobody has evaluated.
+    """Return the score of weights that have not been evaluated.
 
-    Worse than any other, so that no monitor takes it for a success, but finite: ``EarlyStopping`` ends a training at
-    the first value that is not.
+    Worse than any other, so that no monitor takes it for a success, but finite: ``EarlyStopping`` ends training at the
+    first value that is not.
 
     Args:
         higher_is_better: direction of the metric.
@@ -73,10 +73,10 @@ def unscored(higher_is_better: bool) -> float:
 
 
 def passed_over(values: Mapping[str, float], higher_is_better: bool) -> dict[str, float]:
-    """Return what is logged at a validation that is passed over: the best is as it was, the newest has no score.
+    """Return what is logged at a skipped validation: the best is unchanged, the newest has no score.
 
     Args:
-        values: what was logged at the last validation that was not; empty if there was none.
+        values: what was logged at the last validation that was not skipped; empty if there was none.
         higher_is_better: direction of the metric.
     """
     worst = unscored(higher_is_better)
@@ -131,8 +131,8 @@ def log_scalars(module: LightningModule, prefix: str, values: dict[str, float], 
         module: the module whose hook is running.
         prefix: first part of the keys.
         values: scalars by name.
-        unseen: keep the newest score from the loggers, where one that stands for nothing would spoil the chart. The
-            hook must be another one then: Lightning wants the same arguments for a key in each call of a hook.
+        unseen: keep the newest score from the loggers, where a placeholder would spoil the chart. The hook must then be
+            another one: Lightning requires the same arguments for a key in each call of a hook.
     """
     dtype = torch.float64 if exact_device(module.device) == module.device else torch.float32
     for name, value in values.items():
@@ -163,7 +163,7 @@ def line(
         newest: the step of the newest arms.
         values: see :func:`scalars`.
         drawn: samples drawn in this validation.
-        said: gets the notes of the result that are in it; one that was there before is not said again.
+        said: collects the notes of the result that are in the line; a note is not repeated.
     """
     if result.best is None:
         return f"{prefix}: step {newest}: no arm could be scored ({drawn} samples)."
@@ -186,7 +186,7 @@ def line(
 
 
 class HistoryText:
-    """The history of a training as JSON: only what is new is encoded, however long the training.
+    """The history of a training run as JSON: only what is new is encoded, however long the run.
 
     Example:
         >>> text = HistoryText()
@@ -216,20 +216,20 @@ class HistoryText:
 
 @contextmanager
 def never_fatal(say: Callable[[str, str], None], what: str) -> Iterator[None]:
-    """Let a training go on when something that only reports fails.
+    """Let training continue when something that only reports fails.
 
     Args:
         say: tells the user, once for each ``what``.
-        what: what has failed, as the beginning of a sentence.
+        what: what has failed, as the start of a sentence.
     """
     try:
         yield
     except Exception as error:  # any: loggers raise what they like
-        say(f"{what} ({brief(error)}); training goes on.", what)
+        say(f"{what} ({brief(error)}); training continues.", what)
 
 
 def write_result(folder: RunFolder, result: SelectionResult, history: str) -> None:
-    """Write ``selection.json`` beside the arm files.
+    """Write ``selection.json`` next to the arm files.
 
     Args:
         folder: the folder of the run.
@@ -262,8 +262,8 @@ def publish(
         result: the selection so far.
         say: tells the user what failed.
         plot: whether to draw (it takes a moment, so it is done once).
-        picture: file of the plot beside the arm files; ``None`` writes none.
-        run: the run that the file is of, if that is noted in it.
+        picture: file of the plot next to the arm files; ``None`` writes none.
+        run: the run that the file belongs to, if that is recorded in it.
     """
     figure, drawn = None, None
     if plot and _MATPLOTLIB and result.history["arm"]:
@@ -333,7 +333,7 @@ def _show_samples(logger: Any, prefix: str, samples: Any, step: int) -> None:
 
 
 def _experiment(logger: Any) -> Any:
-    # Lightning lets a logger do without.
+    # Lightning allows a logger to have none.
     return getattr(logger, "experiment", None)
 
 

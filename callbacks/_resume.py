@@ -1,4 +1,4 @@
-"""What an interrupted training left behind, and where a resumed one goes on."""
+"""What an interrupted training run left behind, and where a resumed one continues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STATE_VERSION = 2
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """The checkpoint of Lightning's that a training is resumed from.
+    """The Lightning checkpoint that training is resumed from.
 
     Args:
         state: what the callback had put there.
@@ -38,10 +38,10 @@ class ResumePoint:
 
 @dataclass(frozen=True)
 class Resumed:
-    """Where a training goes on.
+    """Where training continues.
 
     Args:
-        state: the metadata of the validation that it goes on from.
+        state: the metadata of the validation that it continues from.
         lineage: the validations that led to it, and itself.
         cut_off: whether the checkpoint's own weights were being validated, or about to be, when the process was killed.
     """
@@ -52,7 +52,7 @@ class Resumed:
 
 
 def checked(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of Lightning's checkpoint in today's form.
+    """Return the metadata of Lightning's checkpoint in the current form.
 
     Args:
         saved: what this version or version 0.1 put there.
@@ -100,7 +100,7 @@ def _from_version_1(saved: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def take_up(store: ArmStore, selector: ModelSelector, point: ResumePoint, live: str, reference: str) -> Resumed:
-    """Find the statistics and the files of an interrupted training; on rank 0.
+    """Find the statistics and the files of an interrupted training run; on rank 0.
 
     Args:
         store: gets the files.
@@ -118,7 +118,7 @@ def take_up(store: ArmStore, selector: ModelSelector, point: ResumePoint, live: 
     if saved["reference"] in ("", "unknown", reference):
         resumed = _load(sidecars, store, selector, saved, (point.step, live))
     else:
-        rank_zero_warn(f"The reference is not the one before: all arms in {folder.root} are sampled anew.")
+        rank_zero_warn(f"The reference is not the same as before: all arms in {folder.root} are sampled again.")
     if resumed is None:
         _recover(store, saved)
         resumed = Resumed(saved, (saved["validation"],) if saved["validation"] else ())
@@ -137,7 +137,7 @@ def _recover(store: ArmStore, state: Mapping[str, Any]) -> None:
 def _load(
     sidecars: list[Sidecar], store: ArmStore, selector: ModelSelector, saved: dict[str, Any], live: tuple[int, str]
 ) -> Resumed | None:
-    """Give the selector the statistics of the right validation, and return where to go on."""
+    """Give the selector the statistics of the right validation, and return where to continue."""
     folder, left = store.folder, list(sidecars)
     while (found := choose(left, saved, live)) is not None:
         sidecar, relation = found
@@ -149,7 +149,7 @@ def _load(
             dropped = {arm["name"] for arm in statistics["arms"] if arm["retired"] is not None}
             _recover(store, state)
             arms = [Arm(**values) for values in state["arms"]]
-            # Arms that this checkpoint has, and that were dropped later on, come back if their files are still there.
+            # Arms of this checkpoint that were dropped later come back if their files are still there.
             back = [arm.name for arm in arms if arm.name in dropped and arm.weights in store.files]
             selector.load_state_dict(restrict(statistics, known - set(back)))
         except InputError as error:
@@ -169,7 +169,7 @@ def _load(
         return Resumed(saved, before)
     if saved["arms"]:
         rank_zero_warn(
-            f"The statistics of the arms are missing in {folder.root}; the arms are kept and are sampled anew."
+            f"The statistics of the arms are missing in {folder.root}; the arms are kept and are sampled again."
         )
     return None
 
@@ -178,7 +178,7 @@ def _say_what_is_lost(folder: RunFolder, arms: list[Arm], back: list[str], selec
     gone = [arm.name for arm in arms if arm.name in selector.retired]
     if gone:
         rank_zero_warn(
-            f"The training that is resumed has gone on from this checkpoint before, and has dropped {', '.join(gone)} "
+            f"Training has already been continued from this checkpoint, and has dropped {', '.join(gone)} "
             f"since; their files in {folder.root} are gone."
         )
     anew = [arm.name for arm in arms if arm.name not in selector.arms and arm.name not in selector.retired]
@@ -186,7 +186,7 @@ def _say_what_is_lost(folder: RunFolder, arms: list[Arm], back: list[str], selec
     if others:
         rank_zero_warn(
             f"The statistics in {folder.root} do not belong to the weights of {', '.join(others)} in this checkpoint; "
-            "these arms are sampled anew."
+            "these arms are sampled again."
         )
 
 

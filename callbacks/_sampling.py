@@ -49,7 +49,7 @@ class RowSampler:
         self.latest = torch.zeros(0)
 
     def check(self, module: LightningModule) -> None:
-        """Raise an ``InputError`` if the module has no method to sample with, or that takes no conditions.
+        """Raise an ``InputError`` if the module has no method to sample with, or one that takes no conditions.
 
         Args:
             module: the module that is being trained.
@@ -57,17 +57,17 @@ class RowSampler:
         bind_sampler(module, self.sampler, {}, conditioned=self.conditions is not None)
 
     def rehearse(self, trainer: Trainer, module: LightningModule, batch_size: int) -> None:
-        """Draw one chunk of every variant and see whether the metric can use it, before any training time is spent.
+        """Draw one chunk of every variant and check that the metric can use it, before any training time is spent.
 
         The first variant is drawn from twice, to see whether the sampler heeds its seed.
 
         Args:
             trainer: the running Trainer.
             module: the module that is being trained.
-            batch_size: samples per pull, of which the conditions are asked for.
+            batch_size: samples per pull, for which conditions are requested.
 
         Raises:
-            InputError: if a call fails, if the metric refuses what it returns, or if the conditions cannot be had.
+            InputError: if a call fails, if the metric refuses what it returns, or if the conditions cannot be obtained.
         """
         taken = () if self.conditions is None else self.conditions.take(0, batch_size, seed=())
         conditions = chunk_of(taken, 0, self.chunk_size)
@@ -86,7 +86,7 @@ class RowSampler:
             except Exception as error:  # also what a feature network raises on a wrong shape
                 raise InputError(
                     f"Expected {called} to return {self.chunk_size} samples that {type(self.metric).__name__} can "
-                    f"score, but got {_text(error)}; repair it before the training, or give another sampler=."
+                    f"score, but got {_text(error)}; repair it before training, or pass another sampler=."
                 ) from error
 
     def rows(
@@ -97,7 +97,7 @@ class RowSampler:
         seed: int,
         conditions: tuple[Any, ...] | Tensor = (),
     ) -> Tensor:
-        """Return the rows of one chunk; it seeds the global random states, which the caller has put aside.
+        """Return the rows of one chunk; seeds the global random states, which the caller has set aside.
 
         Args:
             trainer: the running Trainer.

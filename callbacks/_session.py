@@ -1,4 +1,4 @@
-"""One training as the bandit sees it: the arms, where they live, and what is known about them."""
+"""One training run as the bandit sees it: the arms, where they live, and what is known about them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """Admits arms, spends the budget, keeps the books; one per training, on all ranks.
+    """Admits arms, spends the budget, keeps the books; one per training run, on all ranks.
 
     Rank 0 owns the statistics and decides. The others hold weights, draw their share of each pull, and are told.
 
@@ -81,15 +81,15 @@ class Session:
 
     @staticmethod
     def row_sampler(settings: BanditCheckpoint) -> RowSampler:
-        """Return what draws rows the way the callback says."""
+        """Return what draws rows as the callback specifies."""
         conditions = Conditions.of(settings.conditions)
         return RowSampler(settings.sampler, settings.metric, settings.variants, settings.chunk_size, conditions)
 
     def open(self, point: ResumePoint | None) -> Summary | None:
-        """Prepare everything and refuse what would fail later; return what a resumed training already knows.
+        """Prepare everything and refuse what would fail later; return what a resumed training run already knows.
 
         Args:
-            point: the checkpoint that is resumed, if any.
+            point: the resumed checkpoint, if any.
 
         Raises:
             InputError: if something cannot work.
@@ -123,20 +123,20 @@ class Session:
         return self._summary
 
     def _rehearse(self) -> None:
-        """Draw from the sampler, look at a validation batch, write the weights: a mistake costs seconds, no epoch."""
+        """Draw a sample, look at a validation batch, write the weights: a mistake costs seconds, not an epoch."""
         error: Exception | None = None
         with preserved_rng(), torch.inference_mode(False), torch.no_grad(), BorrowedModule(self.module) as borrowed:
             try:
                 if self._collector is not None and self.trainer.enable_validation:
                     self._collector.check(validation_loaders(self.trainer), self.module.device)
                 self._rows.rehearse(self.trainer, self.module, self.settings.batch_size)
-            except Exception as reason:  # any: the other ranks must hear of it before all of them stop
+            except Exception as reason:  # any: the other ranks must learn of it before all of them stop
                 error = reason
             self.ranks.agree(error)
             self.store.rehearse(self.trainer, borrowed, self.ranks)
 
     def _find_reference(self, state: dict[str, Any]) -> None:
-        """Take back the reference that was collected before the interruption, if it is still what it was."""
+        """Restore the reference that was collected before the interruption, if it is unchanged."""
         # Before the first validation has ended, no checkpoint knows of a reference that is already there.
         expected = state["reference"] or ("unknown" if not state["number"] and self.store.folder.has(REFERENCE) else "")
         if not self.ranks.tell(expected) or not lacks_reference(self.settings.metric):
@@ -153,20 +153,20 @@ class Session:
         found = self.ranks.tell(found)
         if found is None:
             rank_zero_warn(
-                f"The reference of the run that is resumed is missing in {path.parent}, or it is another one. It is "
-                "collected anew in the next validation. Unless it comes out the same, all arms are sampled anew."
+                f"The reference of the resumed run is missing in {path.parent}, or it is another one. It is collected "
+                "again in the next validation. Unless it comes out the same, all arms are sampled again."
             )
             return
         self._lend_reference(self.settings.metric, found)
 
     def _start_selector(self) -> None:
-        """Make the selector, which needs the reference, and give it the arms of a resumed training."""
+        """Make the selector, which needs the reference, and give it the arms of a resumed training run."""
         outcome: Summary | None = None
         error: Exception | None = None
         if self.ranks.is_zero:
             try:
                 outcome = self._make_selector()
-            except Exception as reason:  # any: the other ranks must hear of it before they wait for the arms
+            except Exception as reason:  # any: the other ranks must learn of it before they wait for the arms
                 error = reason
         self.ranks.agree(error)
         tables = ("files", "tags", "born", "dropped")
@@ -178,7 +178,7 @@ class Session:
         self._state = self.books.describe(self.store, self.store.planned())
 
     def _make_selector(self) -> Summary | None:
-        """Make the selector on the rank that owns it, and return what it knows already."""
+        """Make the selector on the rank that owns it, and return what it already knows."""
         self._selector = self.settings.new_selector(self.settings.newcomers(self.trainer))
         if self._resumed is None:
             return None
@@ -200,13 +200,13 @@ class Session:
         return summary
 
     def collect(self, batch: Any) -> None:
-        """Take the real images of a validation batch in, while the metric has no reference."""
+        """Add the real images of a validation batch, while the metric has no reference."""
         if self._collector is not None:
             with preserved_rng(), torch.inference_mode(False), torch.no_grad():
                 self._collector.add(batch, self.module.device)
 
     def finish_reference(self) -> None:
-        """Make the reference of what was collected over all ranks; nothing if there is one already."""
+        """Make the reference from what was collected on all ranks; do nothing if there already is one."""
         if self._collector is None:
             return
         collector, self._collector = self._collector, None
@@ -215,7 +215,7 @@ class Session:
             try:
                 reference.save(self.store.folder.path(REFERENCE))
             except (OSError, InputError) as error:
-                rank_zero_warn(f"The reference could not be written ({error}); a resumed training collects it anew.")
+                rank_zero_warn(f"The reference could not be written ({error}); a resumed run collects it again.")
         self._lend_reference(collector.metric, reference)
         self._start_selector()
 
@@ -224,7 +224,7 @@ class Session:
         self._borrower, self.books.reference = metric, reference_tag(reference)
 
     def close(self) -> None:
-        """Take back what was lent to the user's metric, before another training begins."""
+        """Take back what was lent to the user's metric, before another training run begins."""
         self.release()
         if self._borrower is not None:
             self._borrower.use_reference(None)
@@ -252,8 +252,8 @@ class Session:
         """Admit weights, spend the budget, and return what is known then.
 
         Args:
-            step: the ``global_step`` of the weights; that of now by default.
-            sources: the raw and the averaged weights; those of now by default.
+            step: the ``global_step`` of the weights; the present one by default.
+            sources: the raw and the averaged weights; the present ones by default.
         """
         step = self.trainer.global_step if step is None else step
         self._confirm()
@@ -279,7 +279,7 @@ class Session:
                 self._borrowed = None
 
     def _confirm(self) -> None:
-        """Learn whether the checkpoint that Lightning wrote last is on disk; on all ranks."""
+        """Find out whether the checkpoint that Lightning wrote last is on disk; on all ranks."""
         if self.books.dumped != self.books.confirmed and self.ranks.tell(is_on_disk(self.trainer)):
             self.books.confirmed = self.books.dumped
 
@@ -294,7 +294,7 @@ class Session:
     def _admit(
         self, step: int, sources: dict[bool, Weights], borrowed: BorrowedModule[LightningModule]
     ) -> dict[str, str]:
-        """Take weights in, and return their tags by name."""
+        """Add weights, and return their tags by name."""
         if self.store.kind == "disk":
             for name in self.store.unwritten():  # an earlier attempt failed
                 self.store.write(name, self.trainer, borrowed, self.ranks)
@@ -331,7 +331,7 @@ class Session:
     def _count_failures(self, outcome: Outcome) -> None:
         """Retire the arms that keep failing while others do not; on rank 0.
 
-        If every arm fails, it is not the arms that are at fault: they stay, and the next validation tries again.
+        If every arm fails, the arms are not at fault: they stay, and the next validation tries again.
         """
         assert self._selector is not None
         reasons = outcome.reasons
@@ -354,9 +354,9 @@ class Session:
         """Say what is known, then drop the surplus of arms; on rank 0."""
         selector = self._selector
         assert selector is not None
-        # All numbers are derived from the samples anew, as after an interruption: a resumed training shall equal
-        # one that was not interrupted, and sums that went on for long differ in their last bits.
-        with _report.never_fatal(self._say, "the numbers could not be derived anew"):
+        # All numbers are derived from the samples again, as after an interruption: a resumed training run must equal
+        # one that was not interrupted, and long running sums differ in their last bits.
+        with _report.never_fatal(self._say, "the numbers could not be derived again"):
             selector.load_state_dict(selector.state_dict())
         failed = bool(outcome.reasons) and set(selector.arms) <= set(outcome.reasons)
         self._count_failures(outcome)
@@ -366,7 +366,7 @@ class Session:
         rank_zero_info(_report.line(result, self.settings.key, step, values, outcome.samples, self._said))
         lost: tuple[str, ...] = ()
         best = self.books.arms.get(result.best or "")
-        # As long as the best arm could not be written, those that were written are all there is after an interruption.
+        # If the best arm could not be written, those that were written are all there is after an interruption.
         safe = best is not None and (self.store.kind == "memory" or self.store.has_file(best.weights))
         if result.best is not None and not failed and (safe or not self.store.active):
             order = losers(result.arms, result.best)
@@ -392,7 +392,7 @@ class Session:
         return Summary(values, result, best.name, self.store.path(best.weights), active)
 
     def _tidy(self, summary: Summary, borrowed: BorrowedModule[LightningModule]) -> None:
-        """Let go of what no remaining arm needs, and see to it that the best one has a file; on all ranks."""
+        """Drop what no remaining arm needs, and make sure that the best one has a file; on all ranks."""
         kept = {name: self.books.arms[name] for name in summary.arms}
         lost = {self.books.arms[name].weights for name in summary.lost}
         number = self.books.number + 1
@@ -400,7 +400,7 @@ class Session:
             if weights in lost:
                 self.store.drop(weights, number)
             else:
-                self.store.forget(weights)  # they failed; their file is somebody's model all the same
+                self.store.forget(weights)  # they failed, but their file is still a model
         self.books.arms = kept
         self.books.failures = summary.failures
         if not summary.best_arm:
@@ -413,7 +413,7 @@ class Session:
                     self.store.drop_file(name, number)
 
     def _commit(self, summary: Summary) -> Summary:
-        """Put what is known on disk; from the moment it is there, a checkpoint that Lightning writes says so."""
+        """Put what is known on disk; once it is there, any checkpoint that Lightning writes says so."""
         self._summary, self._state = self._disk.write(summary, self._summary, self.books, self._selector)
         if self.ranks.is_zero and self.store.active:
             self._disk.write_result(self._summary.result)
@@ -443,10 +443,10 @@ class Session:
             _report.publish(self.trainer, self.settings.key, result, self._say, plot=True, picture=picture, run=run)
 
     def finish(self) -> None:
-        """Delete what was dropped: the training has ended, and all checkpoints are on disk."""
+        """Delete what was dropped: training has ended, and all checkpoints are on disk."""
         if self.store.active and self.books.lineage and self._resumed is None:
             if not self.store.folder.has(_report.PLOT):
-                self.publish()  # a training that is resumed at its very end does not come past `on_train_end`
+                self.publish()  # a run resumed at its very end does not reach `on_train_end`
             self.books.close()
             if self.ranks.is_zero and self._disk.is_safe(self._summary, self.books):
                 for part in self.store.folder.parts():
@@ -473,7 +473,7 @@ class Session:
 
         Args:
             checkpoint: what it writes. If that happens while an arm is in the module (a signal, an exception), the
-                weights of the training are put in their place.
+                weights being trained replace the arm's.
         """
         state = self.state_dict()
         self.books.note_checkpoint(state, self.trainer.global_step)
@@ -488,10 +488,10 @@ class Session:
     def state_dict(self) -> dict[str, Any]:
         """Return the metadata for Lightning's checkpoint: names and tags, no statistics.
 
-        They are those of the last validation that has ended, also while the next one is under way.
+        They are those of the last validation that has ended, even while the next one is under way.
         """
         if self._resumed is not None:
-            return self._resumed.state  # nothing has been taken up yet
+            return self._resumed.state  # nothing has been resumed yet
         return {
             **(self._state or self.books.describe(self.store, {})),
             "due": self._borrowed is not None or self._is_due_next(),

@@ -1,4 +1,4 @@
-"""The statistics of the arms on disk: one sidecar file per validation, and which of them a resumed training takes."""
+"""The statistics of the arms on disk: one sidecar file per validation, and which of them a resumed run uses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OLD = ("stats.pt", "stats.previous.pt")
 
 _RUN = re.compile(r"[0-9a-f]{16}")
 
-#: Tensors of fewer elements are joined before they are written: each one by itself is a file in a zip archive.
+#: Tensors with fewer elements are joined before they are written: each one by itself is a file in a zip archive.
 _SMALL = 2**16
 _TENSOR = "__tensor__"
 
@@ -36,7 +36,7 @@ class Sidecar:
         name: name of its file.
         lineage: the validations that led to this one, and itself, as :func:`validation_id` names them; empty for a
             file of version 0.1.
-        state: the metadata of the training, as in Lightning's checkpoint.
+        state: the metadata of the run, as in Lightning's checkpoint.
         selector: the packed state of the selector.
     """
 
@@ -64,8 +64,8 @@ class Sidecar:
 def validation_id(parent: str, step: int, tags: Mapping[str, str]) -> str:
     """Name a validation after the one before it and the weights that it admits.
 
-    A validation that is repeated after a kill has the same name, and writes over what the first attempt left. One that
-    another branch of the training makes at the same step has another.
+    A validation that is repeated after a kill has the same name, and overwrites what the first attempt left. One that
+    another branch of the run makes at the same step has another name.
 
     Args:
         parent: the validation before; empty if there is none.
@@ -100,7 +100,7 @@ def write_sidecar(
 
 
 def read_sidecars(folder: RunFolder) -> list[Sidecar]:
-    """Return the sidecars of the run, those of version 0.1 last. What cannot be read is left out, and said.
+    """Return the sidecars of the run, those of version 0.1 last. What cannot be read is left out with a warning.
 
     Args:
         folder: where the arms are.
@@ -114,7 +114,7 @@ def _read(folder: RunFolder, name: str) -> Sidecar | None:
         content = torch.load(folder.path(name), map_location="cpu", weights_only=True, mmap=True)
         if content["run"] == folder.run:
             return _check_old(name, content) if name in _OLD else _check(name, content)
-    except Exception as error:  # cut off, no file of torch's, or of another shape
+    except Exception as error:  # cut off, not a torch file, or of another shape
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         rank_zero_warn(f"The statistics in {folder.path(name)} cannot be read ({reason}); they are left alone.")
     return None
@@ -135,13 +135,13 @@ def _check_old(name: str, content: Any) -> Sidecar:
 
 
 def check_state(state: Mapping[str, Any]) -> None:
-    """Raise ``ValueError``, ``TypeError`` or ``KeyError`` unless the metadata of a training have the right shape.
+    """Raise ``ValueError``, ``TypeError`` or ``KeyError`` unless the metadata of a run have the right shape.
 
     Args:
         state: what is in a sidecar or in Lightning's checkpoint.
     """
     if not _RUN.fullmatch(state["run"]):
-        raise ValueError(f"{state['run']!r} is no run")
+        raise ValueError(f"{state['run']!r} is not a run")
     _check_kinds("state", state, {"step": int, "number": int, "validation": str, "folder": str, "reference": str})
     for arm in state["arms"]:
         _check_kinds("arm", arm, {"step": int, "averaged": bool, "variant": str})
@@ -167,7 +167,7 @@ def _check_kinds(what: str, values: Mapping[str, Any], kinds: Mapping[str, type]
 def choose(
     sidecars: Iterable[Sidecar], state: Mapping[str, Any], live: tuple[int, str]
 ) -> tuple[Sidecar, Literal["next", "same", "alike"]] | None:
-    """Return the sidecar that a resumed training goes on from and how the two are related, or ``None``.
+    """Return the sidecar that a resumed run continues from and how the two are related, or ``None``.
 
     - ``"next"``: a checkpoint may be written just before the validation of the same step, which Lightning does not
       repeat. If that validation did end, and the weights that it admitted are those of the checkpoint, it counts.
@@ -191,7 +191,7 @@ def choose(
     if later:
         return max(later, key=lambda sidecar: (sidecar.id == last, len(sidecar.lineage))), "same"
     if not last:
-        # The checkpoint is one of version 0.1, whose sidecars are known by their step alone.
+        # The checkpoint is one of version 0.1, whose sidecars are identified by their step alone.
         old = [sidecar for sidecar in sidecars if not sidecar.lineage]
         exact = [sidecar for sidecar in old if sidecar.state["step"] == state["step"]]
         return ((exact or old)[0], "same") if old else None
@@ -205,8 +205,8 @@ def choose(
 def restrict(state: dict[str, Any], known: Container[str]) -> dict[str, Any]:
     """Return a selector's state without the arms that the resumed checkpoint does not know.
 
-    Training goes on from an earlier step than that of the sidecar: arms of later steps will be made anew, with other
-    weights, and their old statistics would be somebody else's.
+    Training continues from an earlier step than that of the sidecar: arms of later steps will be made again, with other
+    weights, and their old statistics would belong to other arms.
 
     Args:
         state: what ``ModelSelector.state_dict`` returned.
@@ -222,7 +222,7 @@ def restrict(state: dict[str, Any], known: Container[str]) -> dict[str, Any]:
 
 
 def pack(value: Any) -> dict[str, Any]:
-    """Return plain values with tensors among them as one text and few tensors, which ``torch.save`` takes faster.
+    """Return plain values with tensors among them as one string and few tensors, which ``torch.save`` writes faster.
 
     Args:
         value: dictionaries, lists, strings, numbers and tensors.

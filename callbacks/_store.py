@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tm_bandit.execution.ranks import Ranks
 
-#: How a file of an arm is made: as the Trainer makes a checkpoint, or of the weights alone.
+#: How a file of an arm is made: as the Trainer makes a checkpoint, or from the weights alone.
 Form = Literal["checkpoint", "bare"]
 
 _REHEARSAL = "rehearsal"
@@ -32,14 +32,14 @@ class ArmStore:
 
     The rules:
 
-    1. A run has a folder of its own. Nothing outside of it is read by a stored path, overwritten or deleted.
-    2. Weights are known by their content. Their tag is in their file, in the sidecar and in Lightning's checkpoint; a
-       file is the arm's if the tags agree, whatever it is called.
+    1. A run has its own folder. Nothing outside of it is read by a stored path, overwritten or deleted.
+    2. Weights are identified by their content. Their tag is in their file, in the sidecar and in Lightning's
+       checkpoint; a file is the arm's if the tags agree, whatever it is called.
     3. A file under way is hidden. It gets its name when it has been read back and the sidecar of its validation is on
        disk. So every ``.ckpt`` in the folder belongs to a validation that ended.
     4. A file is deleted only when its arm was dropped by comparison, never because sampling failed, and only when the
-       newest checkpoint of Lightning's on disk no longer knows the arm.
-    5. What cannot be written, or read back, stays in memory, and that is said.
+       newest Lightning checkpoint on disk no longer refers to the arm.
+    5. What cannot be written, or read back, stays in memory, with a warning.
 
     Files are written through the Trainer with ``weights_only=True``: such a file holds exactly what is in the module
     (no callback exchanges raw and averaged weights in it), so its ``state_dict`` is the arm, and
@@ -47,7 +47,7 @@ class ArmStore:
 
     Args:
         folder: the folder of the run.
-        kind: ``"disk"``, or ``"memory"``, where only the best arm is written to a file.
+        kind: ``"disk"``, or ``"memory"``, which writes only the best arm to a file.
         active: ``False`` writes nothing at all (``fast_dev_run``).
     """
 
@@ -65,7 +65,7 @@ class ArmStore:
         self._discarded: list[str] = []
         self._said = False
 
-    # ---- taking weights in ------------------------------------------------------------------------------------
+    # ---- adding weights ---------------------------------------------------------------------------------------
 
     def rehearse(self, trainer: Trainer, borrowed: BorrowedModule[LightningModule], ranks: Ranks) -> None:
         """Write the weights as they are, read them back, and choose a form of file that can be relied on.
@@ -93,7 +93,7 @@ class ArmStore:
             self.kind = "memory"
             rank_zero_warn(
                 f"The weights of {module} cannot be written to {self.folder.root} and read back ({reason}). The arms "
-                "are kept in memory and are lost if the training is interrupted."
+                "are kept in memory and are lost if training is interrupted."
             )
         if ranks.is_zero:
             self._clean(name)
@@ -123,11 +123,11 @@ class ArmStore:
         borrowed: BorrowedModule[LightningModule],
         ranks: Ranks,
     ) -> None:
-        """Take new weights in; on all ranks.
+        """Add new weights; on all ranks.
 
         Args:
             name: name of the weights.
-            weights: the tensors, which are kept and must not change any more.
+            weights: the tensors, which are kept and must not change afterwards.
             number: number of the validation that admits them.
             trainer: the running Trainer.
             borrowed: the live module.
@@ -159,7 +159,7 @@ class ArmStore:
             return
         part, reason = self.folder.part(name), None
         forms: list[Form] = ["checkpoint", "bare"] if self.form == "checkpoint" else ["bare"]
-        for form in forms:  # weights alone are better than no file, whatever a hook has come upon today
+        for form in forms:  # weights alone are better than no file, whatever a hook ran into
             failure = self._save(part, self._memory[name], self.tags[name], form, trainer, borrowed, ranks)
             reason = reason or failure
             if failure is None:
@@ -209,7 +209,7 @@ class ArmStore:
             os.fsync(stream.fileno())
         found = read_file(path)
         if found.tag != tag or content_tag(found.weights) != tag:
-            raise ArmError("what is read back is not what was written")
+            raise ArmError("what was read back is not what was written")
 
     # ---- the end of a validation ------------------------------------------------------------------------------
 
@@ -241,12 +241,12 @@ class ArmStore:
         try:
             self.folder.path(self._parts[name]).replace(self.folder.path(file))
         except OSError as error:
-            rank_zero_warn(f"The file of {name} could not get its name ({error}); the next validation tries again.")
+            rank_zero_warn(f"The file of {name} could not be renamed ({error}); the next validation tries again.")
             return False
         return True
 
     def _free(self, name: str) -> str:
-        # The files of another branch, or of somebody else, are models too: never written over.
+        # The files of another branch, or of someone else, are models too: never overwritten.
         taken, file, version = set(self.files.values()), f"{name}.ckpt", 0
         while file in taken or os.path.lexists(self.folder.root / file):
             version += 1
@@ -256,7 +256,7 @@ class ArmStore:
     # ---- using weights ----------------------------------------------------------------------------------------
 
     def path(self, name: str) -> str:
-        """Return the path of a file of weights, or an empty text if they have none."""
+        """Return the path of a file of weights, or an empty string if they have none."""
         return str(self.folder.path(self.files[name])) if name in self.files else ""
 
     def read(self, name: str) -> Weights:
@@ -274,11 +274,11 @@ class ArmStore:
             raise ArmError(f"Expected the weights {name} in memory, but they were lost with the earlier process.")
         found = read_file(self.folder.path(self.files[name]))
         if found.tag not in ("", self.tags[name]):
-            raise ArmError(f"Expected the weights {name} in {self.path(name)}, but somebody has put others there.")
+            raise ArmError(f"Expected the weights {name} in {self.path(name)}, but others have been put there.")
         return found.weights
 
     def has_file(self, name: str) -> bool:
-        """Whether weights have a file, be it under way."""
+        """Whether weights have a file, even if it is under way."""
         return name in self.files or name in self._parts
 
     def in_both(self) -> list[str]:
@@ -294,7 +294,7 @@ class ArmStore:
         return list(self._parts)
 
     def missing(self, names: Iterable[str], ranks: Ranks) -> list[str]:
-        """Return the weights that can no longer be had, the same list on all ranks.
+        """Return the weights that are no longer available, the same list on all ranks.
 
         Args:
             names: names of weights.
@@ -324,7 +324,7 @@ class ArmStore:
             table.pop(name, None)
 
     def drop(self, name: str, since: int) -> None:
-        """Forget weights that lost; their file goes when no checkpoint needs it any more.
+        """Forget weights that lost; their file is deleted when no checkpoint needs it.
 
         Args:
             name: name of the weights.
@@ -332,7 +332,7 @@ class ArmStore:
         """
         self.drop_file(name, since)
         if name in self._parts:
-            # Until the sidecar is on disk, this file tells that the validation was cut off.
+            # Until the sidecar is on disk, this file shows that the validation was cut off.
             self._discarded.append(self._parts.pop(name))
         self.forget(name)
 
@@ -356,9 +356,9 @@ class ArmStore:
         """Delete the files that were dropped and that no checkpoint can ask for; on all ranks.
 
         Args:
-            newest: number of the validation that the checkpoint knows last that Lightning has begun to write;
+            newest: number of the last validation known to the newest checkpoint that Lightning has begun to write;
                 ``None`` if there is none, and so nothing to resume from.
-            confirmed: the same of the newest checkpoint that is on disk.
+            confirmed: the same for the newest checkpoint on disk.
             ranks: the processes.
             alone: do not tell the other ranks what could not be deleted.
         """
@@ -378,7 +378,7 @@ class ArmStore:
         # By the tag: meanwhile another branch of the training may have put other weights under that name.
         return self._tag_of(item["file"], unsigned=True) != item["tag"] or self.folder.delete(item["file"])
 
-    # ---- a training that is resumed ---------------------------------------------------------------------------
+    # ---- resuming ---------------------------------------------------------------------------------------------
 
     def recover(
         self,

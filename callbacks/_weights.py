@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Weights = dict[str, Tensor]
 
-#: Tensors of the module, each with the value that it is to hold.
+#: Tensors of the module, each with the value that it should hold.
 Fitted = list[tuple[Tensor, Tensor]]
 
 
@@ -25,12 +25,12 @@ M = TypeVar("M", bound=nn.Module)
 
 
 class BorrowedModule(Generic[M]):
-    """Lends the live module to samplers and gives it back bit by bit as it was.
+    """Lends the live module to samplers and restores it bit by bit afterwards.
 
     The module is used in place: its Parameters keep their identity (the optimizer and the buckets of DDP hold them),
-    nothing is compiled anew, and no second copy is needed on the device. What is remembered, on the CPU, are the
-    values of all parameters and of all buffers, non-persistent ones included; besides the gradients of a running
-    accumulation, which are put aside, the ``requires_grad`` flags and the training modes.
+    nothing is recompiled, and no second copy is needed on the device. The values of all parameters and buffers,
+    including non-persistent ones, are remembered on the CPU, as are the gradients of a running accumulation, which are
+    set aside, the ``requires_grad`` flags and the training modes.
 
     Not covered: plain Python attributes that a sampler changes, and generators that the user holds.
 
@@ -172,7 +172,7 @@ def averaged_weights(trainer: Trainer) -> Weights | None:
     """Return a copy of the averaged weights, or ``None`` while there is no average yet.
 
     Before its first update, the average is the untrained model. This is the only place that reaches into Lightning's
-    callback, which has no public way to its model.
+    callback, which offers no public access to its model.
 
     Args:
         trainer: the running Trainer.

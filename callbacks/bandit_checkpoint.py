@@ -1,4 +1,4 @@
-"""The callback that keeps the best checkpoint: it spends a sampling budget per validation like a bandit."""
+"""A callback that keeps the best checkpoint, spending a sampling budget at each validation as a bandit does."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.report.result import SelectionResult
 from tm_bandit.selection.selector import ModelSelector
 
-#: Arms get tens of pulls here, not hundreds: with the selector's own ten per cent, nearly every pull would be a look at
-#: all contenders, and a look costs more than a small sampler.
+#: Arms get tens of pulls here, not hundreds: with the selector's own ten per cent, nearly every pull would trigger a
+#: look at all contenders, which costs more than a small sampler.
 _REFRESH = 0.25
 
 _KEY = re.compile(r"[A-Za-z0-9_. -]+(/[A-Za-z0-9_. -]+)*")
@@ -53,11 +53,11 @@ class BanditCheckpoint(Checkpoint):
     files are deleted once no checkpoint needs them.
 
     With a fixed seed, training gives bit-identical weights with and without this callback. It is a ``Checkpoint``:
-    Lightning then adds no ``ModelCheckpoint`` of its own, so list one after it if the training must be resumable.
+    Lightning then adds no ``ModelCheckpoint`` of its own, so list one after it if training must be resumable.
 
     Logged at every validation: ``{key}/current``, ``{key}/current_is_best``, ``{key}/best``, ``{key}/best_step`` and
     the debiased scores of the newest weights, one curve for each kind of arm: ``{key}/raw``, ``{key}/avg`` and, with
-    variants, ``{key}/raw/<variant>`` and so on. The table that loggers get has all arms and their intervals. Let a
+    variants, ``{key}/raw/<variant>`` and so on. The table sent to loggers has all arms and their intervals. Let a
     ``ModelCheckpoint`` or an ``EarlyStopping`` monitor ``{key}/current``. If the newest samples are not finite, its
     value is infinite, which makes ``EarlyStopping(check_finite=True)`` stop. If there is no score, because sampling
     failed or the validation was skipped, its value is the worst finite number.
@@ -93,19 +93,19 @@ class BanditCheckpoint(Checkpoint):
         burn_in: samples that every new arm gets before the policy is asked about it. ``"auto"`` means 50 (so that an
             unlucky first batch does not shut a good arm out), but at least two batches, and few enough to leave half of
             the budget to the contenders.
-        pairing: as in :class:`~tm_bandit.ModelSelector`. Newcomers of later validations begin with the noise that the
-            first arms began with.
+        pairing: as in :class:`~tm_bandit.ModelSelector`. Newcomers of later validations start with the same noise
+            as the first arms.
         conditions: as in :class:`~tm_bandit.ModelSelector`; the sampler gets those of its chunk as ``conditions=``.
         also: other metrics, ours or torchmetrics', of the same samples: their values for the newest arm and for the
             best one are logged as ``{key}/current/<name>`` and ``{key}/best/<name>``, at no further sampling cost. They
-            do not take part in the choice, need their references, and begin anew when a training is resumed.
-        evaluate: ``"after"`` only writes the arms during the training and compares them at its end: for strategies that
-            shard the module (FSDP, ModelParallel), where no process could sample, or to leave the work to
+            do not take part in the choice, need their references, and start over when training is resumed.
+        evaluate: ``"after"`` only writes the arms during training and compares them at the end: for strategies that
+            shard the module (FSDP, ModelParallel), with which no process could sample, or to leave the work to
             ``tm-bandit watch``. The budgets of all validations are then spent at the end.
 
     Attributes:
-        best_model_path: file of the best arm; its ``state_dict`` is the arm. Empty before the first validation. Being
-            weights alone, it cannot resume a training.
+        best_model_path: file of the best arm; its ``state_dict`` is the arm. Empty before the first validation. It
+            holds weights only, so it cannot resume training.
 
     Raises:
         InputError: here or when training starts, if something would not work later.
@@ -149,13 +149,13 @@ class BanditCheckpoint(Checkpoint):
         if not isinstance(metric, OptimisticMetric):
             raise InputError(
                 f"Expected metric to be an OptimisticFID or OptimisticIS, but got {type(metric).__name__}; "
-                "our metrics (KID and means too) are those that have bounds."
+                "only our metrics (KID and means too) have bounds."
             )
         given: Any = budget
         if isinstance(given, str):
             raise InputError(
                 f"Expected `budget` to be a number of samples per validation, but got {budget!r}; times are for "
-                "ModelSelector: here two trainings with the same seed would keep different checkpoints."
+                "ModelSelector: here two runs with the same seed would keep different checkpoints."
             )
         budget, batch_size = check_count("budget", budget, 1), check_count("batch_size", batch_size, 1)
         chunk_size = None if chunk_size is None else check_count("chunk_size", chunk_size, 1)
@@ -192,12 +192,12 @@ class BanditCheckpoint(Checkpoint):
         self.also = check_also(also)
         self.evaluate = check_choice("evaluate", evaluate, ("validation", "after"))
         if self.evaluate == "after" and self.also is not None:
-            raise InputError("Expected no also= with evaluate='after', which draws nothing during the training.")
+            raise InputError("Expected no also= with evaluate='after', which draws nothing during training.")
         self.new_selector()  # refuses a wrong policy, stop or seed here, not hours later
         self._forget()
 
     def _forget(self) -> None:
-        """Drop everything that belongs to a training."""
+        """Drop everything that belongs to a training run."""
         self.best_model_path = ""
         self._result: SelectionResult | None = None
         self._values: dict[str, float] = {}
@@ -209,7 +209,7 @@ class BanditCheckpoint(Checkpoint):
         self._owner: tuple[Any, Any] = (lambda: None, lambda: None)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy (for a process that is spawned, or by a user) is the same callback before any training.
+        # A copy (for a spawned process, or made by a user) is the same callback before any training.
         blank = {
             "_session": None,
             "_afterwards": None,
@@ -231,7 +231,7 @@ class BanditCheckpoint(Checkpoint):
 
     @property
     def result(self) -> SelectionResult | None:
-        """The selection so far; read from its file if the training ran in processes that are gone."""
+        """The selection so far; read from its file if training ran in processes that have ended."""
         if self._result is None and self.best_model_path:
             path = Path(self.best_model_path).with_name(RESULT)
             self._result = SelectionResult.from_json(path) if path.exists() else None
@@ -263,7 +263,7 @@ class BanditCheckpoint(Checkpoint):
         return len(self.variants) * (2 if self.averaged and averaging_callback(trainer) is not None else 1)
 
     def new_selector(self, newcomers: int = 1) -> ModelSelector:
-        """Return a selector without arms, set up as this callback is.
+        """Return a selector without arms, set up like this callback.
 
         Args:
             newcomers: how many arms join in one validation.
@@ -293,12 +293,12 @@ class BanditCheckpoint(Checkpoint):
         if self not in getattr(trainer, "checkpoint_callbacks", ()):
             raise InputError(
                 f"Expected a Trainer of `lightning.pytorch`, but got one of {type(trainer).__module__.split('.')[0]}, "
-                "which does not take this callback for a Checkpoint; import Trainer and LightningModule from "
+                "which does not recognise this callback as a Checkpoint; import Trainer and LightningModule from "
                 "`lightning.pytorch`."
             )
         check_whole(trainer) if self.evaluate == "after" else refuse_sharded(trainer)
         if self._owner[0]() is not trainer or self._owner[1]() is not pl_module:
-            # The arms of another model, or of an earlier training, are nobody's rivals here.
+            # The arms of another model, or of an earlier training, do not compete here.
             if self._session is not None:
                 self._session.close()
             self._forget()
@@ -414,8 +414,8 @@ class BanditCheckpoint(Checkpoint):
 
     @override
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        # `trainer.test(ckpt_path=...)` loads callback states too; that must not replace what the training found. A
-        # learning-rate finder does so in the middle of a training, which goes on as it was.
+        # `trainer.test(ckpt_path=...)` loads callback states too; that must not replace what training found. A
+        # learning-rate finder does so in the middle of training, which then continues unchanged.
         self._loading = None
         if trainer.state.fn != TrainerFn.FITTING or self._running:
             return

@@ -1,7 +1,7 @@
 """Which of my synthesisers sounds most like the recordings?
 =========================================================
 
-Audio: choose between synthesisers by a Frechet audio distance, with a module of your own as the feature network.
+Audio: choose between synthesisers by a Frechet audio distance, with your own module as the feature network.
 
 The "real" recordings are plucked strings (Karplus and Strong); the candidates are the same strings with one thing
 wrong. The embedding is what FAD's VGGish starts with, the log-mel spectrogram, reduced to its mean and spread over
@@ -88,4 +88,4 @@ if __name__ == "__main__":
     torch.set_num_threads(1)  # a small network: on a busy machine, threads would wait for each other
     parser = argparse.ArgumentParser()
     parser.add_argument("--fast", action="store_true", help="a short run, as in the tests")
-    result = main(**vars(parser.parse_known_args()[0]))  # a notebook has arguments of its own
+    result = main(**vars(parser.parse_known_args()[0]))  # a notebook has its own arguments

@@ -30,7 +30,7 @@ def main(fast: bool) -> SelectionResult:
         feature=classifier, reference=ReferenceStatistics.from_features(classifier(data.digits.images)), normalize=True
     )
     with tempfile.TemporaryDirectory() as folder:
-        # The model has a method `sample(num_samples)`, so nothing else needs to be said.
+        # The model has a method `sample(num_samples)`, so nothing else is needed.
         bandit = BanditCheckpoint(metric=fid, budget=60 if fast else 400, batch_size=10, max_arms=10, dirpath=folder)
         trainer = pl.Trainer(
             max_epochs=4 if fast else 80,
@@ -54,4 +54,4 @@ if __name__ == "__main__":
     torch.set_num_threads(1)  # a small network: on a busy machine, threads would wait for each other
     parser = argparse.ArgumentParser()
     parser.add_argument("--fast", action="store_true", help="a short run, as in the tests")
-    result = main(**vars(parser.parse_known_args()[0]))  # a notebook has arguments of its own
+    result = main(**vars(parser.parse_known_args()[0]))  # a notebook has its own arguments

@@ -1,7 +1,7 @@
 """Can I write a policy of my own, and is it any good?
 ===================================================
 
-Write a policy of your own in ten lines and race it against the built-in ones.
+Write your own policy in ten lines and race it against the built-in ones.
 
 A policy sees numbers (an ``ArmStats`` per arm) and answers with a name. This one spends on the arm that looks best,
 but every third pull goes to the arm that was pulled least::
@@ -56,4 +56,4 @@ if __name__ == "__main__":
     torch.set_num_threads(1)  # a small network: on a busy machine, threads would wait for each other
     parser = argparse.ArgumentParser()
     parser.add_argument("--fast", action="store_true", help="a short run, as in the tests")
-    result = main(**vars(parser.parse_known_args()[0]))  # a notebook has arguments of its own
+    result = main(**vars(parser.parse_known_args()[0]))  # a notebook has its own arguments

@@ -4,8 +4,8 @@
 The paper's experiments by simulation: regret and pick ratio per algorithm, ablations, models that arrive over time.
 
 Five Gaussian models stand for the five generators of the paper's DINOv2 / ImageNet experiment: their Frechet distances
-are the published ones, shrunk to `--dim` dimensions so that the run takes minutes (`--paper` takes d = 1024, 1,000
-pulls and 20 trials, and hours). "authors" is FD-UCB with the constants of the authors' program::
+are the published ones, shrunk to `--dim` dimensions so that the run takes minutes (`--paper` uses d = 1024, 1,000
+pulls and 20 trials, and takes hours). "authors" is FD-UCB with the constants of the authors' program::
 
     python examples/paper_experiments.py [--fast | --paper] [--out FOLDER]
 """
@@ -114,4 +114,4 @@ if __name__ == "__main__":
     parser.add_argument("--paper", action="store_true", help="the paper's own size")
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--out", type=Path, default=Path("paper_experiments"))
-    main(**vars(parser.parse_known_args()[0]))  # a notebook has arguments of its own
+    main(**vars(parser.parse_known_args()[0]))  # a notebook has its own arguments

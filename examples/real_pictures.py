@@ -94,4 +94,4 @@ def main(fast: bool) -> SelectionResult:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--fast", action="store_true", help="a short run, as in the tests")
-    result = main(**vars(parser.parse_known_args()[0]))  # a notebook has arguments of its own
+    result = main(**vars(parser.parse_known_args()[0]))  # a notebook has its own arguments

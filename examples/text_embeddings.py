@@ -82,4 +82,4 @@ if __name__ == "__main__":
     torch.set_num_threads(1)  # a small network: on a busy machine, threads would wait for each other
     parser = argparse.ArgumentParser()
     parser.add_argument("--fast", action="store_true", help="a short run, as in the tests")
-    result = main(**vars(parser.parse_known_args()[0]))  # a notebook has arguments of its own
+    result = main(**vars(parser.parse_known_args()[0]))  # a notebook has its own arguments

@@ -24,7 +24,7 @@ from tm_bandit.demo.flow import DigitFlow, DigitsData
 
 
 def main(fast: bool, out: Path) -> None:
-    # With strategy="ddp" Lightning starts this very script once more for the second rank.
+    # With strategy="ddp" Lightning starts this script again for the second rank.
     torch.set_num_threads(1)  # a small network: on a busy machine, threads would wait for each other
     pl.seed_everything(0, verbose=False)
     data = DigitsData(batch_size=64)

@@ -1,4 +1,4 @@
-"""Atomic outputs: whole or absent, and refused before the work where they cannot be written."""
+"""Atomic outputs: whole or absent, and refused before the work if they cannot be written."""
 
 import os
 
@@ -62,7 +62,7 @@ def test_devices_and_inputs_are_never_replaced(tmp_path):
     assert os.listdir(tmp_path) == ["pipe"]
     (tmp_path / "a.npy").write_text("data")
     (tmp_path / "link").symlink_to(tmp_path / "a.npy")
-    with pytest.raises(InputError, match="none of the inputs"):
+    with pytest.raises(InputError, match="not an input"):
         check_writable(tmp_path / "a.npy", [tmp_path / "link"])
     check_writable(tmp_path / "a.npy", [tmp_path / "pipe", "my.module:function"])
 

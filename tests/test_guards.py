@@ -1,4 +1,4 @@
-"""The random states come back as they were, and Ctrl-C waits."""
+"""The random states are restored, and Ctrl-C waits."""
 
 import random
 import signal

@@ -36,7 +36,7 @@ def test_no_two_modules_share_a_name():
 
 
 def test_the_report_knows_nothing_of_the_engine():
-    """Imports point one way: selection may build a result, a result never asks the engine."""
+    """Imports point one way: selection may build a result, a result never calls the engine."""
     for path in (ROOT / "tm_bandit" / "report").glob("*.py"):
         imported = [line.split()[1] for line in path.read_text().splitlines() if line.lstrip().startswith("from tm_")]
         allowed = ("tm_bandit.report", "tm_bandit._arguments", "tm_bandit._files", "tm_bandit.errors")

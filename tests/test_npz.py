@@ -1,4 +1,4 @@
-"""No more memory is asked for than an archive has content for."""
+"""No more memory is allocated than an archive has content for."""
 
 import io
 import zipfile

@@ -107,7 +107,7 @@ def test_unusable_rows(rows, text):
 
 
 def test_rows_of_another_length():
-    with pytest.raises(InputError, match="Expected rows of length 2, as the mean, but got 3"):
+    with pytest.raises(InputError, match="Expected rows of length 2, like the mean, but got 3"):
         ReferenceStatistics(torch.zeros(2), torch.eye(2), rows=draw())
 
 

@@ -1,4 +1,4 @@
-"""Small work is done in one thread, whatever the machine has: beside other programs, threads wait for each other.
+"""Small work is done in one thread, whatever the machine has: next to other programs, threads wait for each other.
 
 That the demo keeps to it as well is tested where the demo is.
 """

@@ -26,8 +26,8 @@ __all__ = [
     "__version__",
 ]
 
-#: Where the public names live. They are loaded when first used, because torch and torchmetrics take seconds, for which
-#: `tm-bandit --help` or a mistyped option should not have to wait.
+#: Where the public names live. They are loaded when first used, because torch and torchmetrics take seconds, and
+#: `tm-bandit --help` or a mistyped option should not have to wait for them.
 _HOMES = {
     "ModelSelector": "tm_bandit.selection",
     "OptimisticFID": "tm_bandit.metrics",

@@ -1,4 +1,4 @@
-"""Checks of arguments: each returns a plain Python value, also for a numpy number, or raises ``InputError``."""
+"""Checks of arguments: each returns a plain Python value, even for a numpy number, or raises ``InputError``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from tm_bandit.errors import InputError
 
-#: Characters of a name: as many as file systems allow in a file's.
+#: Most characters of a name: as many as file systems allow in a file name.
 _LONGEST_NAME = 255
 
 
@@ -121,8 +121,8 @@ def check_name(what: str, value: Any) -> str:
         value: what the user gave.
 
     Raises:
-        InputError: if it is empty or too long, or holds control characters or halves of characters (an undecodable byte
-            of a command line is such a half).
+        InputError: if it is empty or too long, or holds control characters or lone surrogates (undecodable bytes of a
+            command line become such).
     """
     if not isinstance(value, str) or not value:
         raise InputError(f"Expected the name of {what} to be a non-empty string, but got {value!r}; give it a name.")
@@ -135,7 +135,7 @@ def check_name(what: str, value: Any) -> str:
 
 
 def check_options(name: str, value: Any) -> dict[str, Any]:
-    """Return keyword arguments, or whatever else has names, as a dictionary; an empty one if there are none.
+    """Return keyword arguments, or anything else with names, as a dictionary; an empty one if there are none.
 
     Args:
         name: name of the argument, for the error.
@@ -169,7 +169,7 @@ def check_path(name: str, value: Any) -> str:
     path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
     try:
         known = isinstance(path, str) and b"\0" not in os.fsencode(path)
-    except UnicodeEncodeError:  # halves of characters
+    except UnicodeEncodeError:  # lone surrogates
         known = False
     if not isinstance(path, str) or not known:
         raise InputError(f"Expected `{name}` to be a path, but got {value!r}; give a string or a pathlib.Path.")

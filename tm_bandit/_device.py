@@ -42,7 +42,7 @@ def as_float64(tensor: Tensor) -> Tensor:
         >>> as_float64(torch.tensor([0.5], dtype=torch.float16))
         tensor([0.5000], dtype=torch.float64)
     """
-    # The move must come first: converting on such a device is the very thing that raises.
+    # The move must come first: converting on such a device is exactly what raises.
     return tensor.detach().to(exact_device(tensor.device)).to(torch.float64)
 
 

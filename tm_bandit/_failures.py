@@ -1,4 +1,4 @@
-"""What becomes of an arm's error: a warning with its traceback in the log, also if it happened in another process."""
+"""What becomes of an arm's error: a warning with its traceback in the log, even if it happened in another process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def failure_of(arm: str, error: Exception, on_error: str) -> str:
         on_error: ``"retire"``, or ``"raise"`` to end the run.
 
     Raises:
-        ArmError: from what the arm raised, if that is wanted.
+        ArmError: from what the arm raised, if requested.
     """
     reason = reason_of(error)
     if on_error == "raise":
@@ -58,7 +58,7 @@ def trace_of(error: BaseException) -> str:
 
 
 def keep_trace(error: BaseException) -> None:
-    """Let an error carry its traceback as a text, before it is sent to another process.
+    """Let an error carry its traceback as a string before it is sent to another process.
 
     Args:
         error: what was raised.
@@ -70,7 +70,7 @@ def warn_of_failure(what: str, error: BaseException) -> None:
     """Write a warning with the traceback of an error to the log ``tm_bandit``; Python prints it unless told otherwise.
 
     Args:
-        what: what happened, as a sentence without its end.
+        what: what happened, as a sentence without its full stop.
         error: what was raised.
     """
     trace = trace_of(error)

@@ -17,7 +17,7 @@ __all__ = ["Stamp", "atomic_write", "check_writable", "stamp_of"]
 
 
 class Stamp(NamedTuple):
-    """What tells one content of a file from the next.
+    """What distinguishes one version of a file from the next.
 
     Args:
         size: in bytes.
@@ -45,7 +45,7 @@ def check_writable(path: str | os.PathLike[str], inputs: Iterable[str | os.PathL
         inputs: what is read before that, and must not be lost.
 
     Returns:
-        The path, or the file that it leads to if it is a link.
+        The path, or its target if it is a link.
 
     Raises:
         InputError: if the folder is missing or read-only, or if ``path`` is a folder, a device or one of the inputs.
@@ -69,7 +69,7 @@ def check_writable(path: str | os.PathLike[str], inputs: Iterable[str | os.PathL
         # Renaming a file over a device such as /dev/null would take it away from the whole machine.
         raise InputError(f"Expected the name of a regular file, but got {target}; choose another place.")
     if target.exists() and any(os.path.exists(source) and target.samefile(source) for source in inputs):
-        raise InputError(f"Expected an output that is none of the inputs, but got {target}; choose another name.")
+        raise InputError(f"Expected an output that is not an input, but got {target}; choose another name.")
     if not os.access(folder, os.W_OK):
         raise InputError(f"Expected a writable folder, but got {folder}; choose another place for {target.name}.")
     return target
@@ -77,7 +77,7 @@ def check_writable(path: str | os.PathLike[str], inputs: Iterable[str | os.PathL
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path in the same folder and rename it to ``path`` once the block has ended well.
+    """Yield a temporary path in the same folder and rename it to ``path`` once the block has succeeded.
 
     A reader sees the old file or the new one, never half of it; when the block raises (or is interrupted), the
     temporary file is removed and the old file stays as it was. The new file has the permissions of the old one, and a

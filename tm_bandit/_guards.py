@@ -1,4 +1,4 @@
-"""Guards around a piece of work: the random states come back as they were, and Ctrl-C waits until it is done."""
+"""Guards around a piece of work: the random states are restored, and Ctrl-C waits until it is done."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 
 _HAS_MPS = torch.backends.mps.is_available()
 
-#: Whether the main thread is in a block that Ctrl-C waits for: a block in it has nothing to add.
+#: Whether the main thread is in a block that Ctrl-C waits for: nested blocks have nothing to add.
 _holding = False
 
 
@@ -57,7 +57,7 @@ def uninterrupted() -> Iterator[None]:
         yield
     finally:
         _holding = False
-        # Somebody's own handler, set in the block, stays.
+        # A handler that was set in the block stays.
         if signal.getsignal(signal.SIGINT) is hold:
             signal.signal(signal.SIGINT, before)
         if len(held) == 1:
@@ -85,10 +85,10 @@ def seed_all(seed: int) -> None:
 
 @contextmanager
 def preserved_rng(seed: int | None = None) -> Iterator[None]:
-    """Give every global random generator back the state it had, whatever happens inside.
+    """Restore the state of every global random generator, whatever happens inside.
 
     Lightning's ``isolate_rng`` does the same but not when the block raises, and an exception in a sampler (or Ctrl-C)
-    is exactly when the training that goes on must not notice.
+    is exactly what must not affect the training that continues.
 
     Args:
         seed: what to seed all of them with first; ``None`` leaves them as they are.

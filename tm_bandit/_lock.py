@@ -1,4 +1,4 @@
-"""One process at a time: a lock on a file that ends with the process, however that ends."""
+"""One process at a time: a file lock that ends with the process, however that ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class FileLock:
-    """A lock on a file that exists. File systems and platforms without locks let everybody in.
+    """A lock on an existing file. File systems and platforms without locks let everybody in.
 
     Args:
         path: the file; its content is not touched.

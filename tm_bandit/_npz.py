@@ -1,4 +1,4 @@
-"""Archives, and arrays in ``.npz`` files: no more memory is asked for than the file has content for."""
+"""Archives, and arrays in ``.npz`` files: no more memory is allocated than the file has content for."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import IO, Any
 
 import numpy as np
 
-#: Times that packed numbers may grow, and bytes up to which they may grow by more. What was measured grows by ten; the
-#: most that the format can do is a thousand.
+#: How many times packed numbers may grow, and the bytes up to which they may grow more. Measured files grow tenfold;
+#: the format allows a thousandfold.
 _GROWTH, _HARMLESS = 100, 2**28
 
 
@@ -48,15 +48,15 @@ def _check_growth(member: zipfile.ZipInfo) -> None:
     if member.file_size > max(_HARMLESS, _GROWTH * member.compress_size):
         raise ValueError(
             f"{member.filename} grows from {member.compress_size} to {member.file_size} bytes when it is unpacked; if "
-            "it is meant, write it without packing, as numpy.savez does"
+            "that is intended, store it without packing, as numpy.savez does"
         )
 
 
 def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray[Any, Any]:
     """Read one array of an archive.
 
-    numpy makes room for whatever a header claims, also for 10^12 entries in a file of a few bytes, and a few megabytes
-    of zeros, packed, fill the memory of a machine.
+    numpy allocates whatever a header claims, even 10^12 entries in a file of a few bytes, and a few megabytes of packed
+    zeros fill the memory of a machine.
 
     Args:
         archive: the opened file.

@@ -41,7 +41,7 @@ def read_statistics(path: Path) -> StoredStatistics:
     Raises:
         InputError: if there is no such file, it cannot be read, or it holds no statistics.
     """
-    if os.path.exists(path) and not os.path.isfile(path):  # whoever opens a pipe waits for ever
+    if os.path.exists(path) and not os.path.isfile(path):  # opening a pipe would wait forever
         raise InputError(f"Expected a reference file, but {path} is not a regular file.")
     try:
         content = _read_pt(path) if path.suffix.lower() == ".pt" else _read_npz(path)
@@ -74,7 +74,7 @@ def read_statistics(path: Path) -> StoredStatistics:
         sigma,
         count.tolist()
         if isinstance(count, (np.ndarray, np.generic))
-        else count,  # a plain number, whatever kind of number it is; checked by whoever uses it
+        else count,  # a plain number, whatever kind of number it is; checked by the caller
         None if name is None else str(name),
         rows,
     )
@@ -96,7 +96,7 @@ def write_statistics(path: Path, statistics: StoredStatistics) -> None:
         content["feats"] = statistics.rows
     with atomic_write(path) as temporary:
         if path.suffix.lower() == ".pt":
-            # torch-fidelity refuses to compare a float64 mean with its own, which is float32: ours goes beside it.
+            # torch-fidelity refuses to compare a float64 mean with its own, which is float32: ours goes next to it.
             content["mean"] = statistics.mean
             content["mu"] = statistics.mean.astype(np.float32)
             torch.save(content, temporary)
@@ -106,12 +106,12 @@ def write_statistics(path: Path, statistics: StoredStatistics) -> None:
 
 def _read_npz(path: Path) -> Mapping[str, Any]:
     if not zipfile.is_zipfile(path):
-        with path.open("rb") as file:  # a plain array holds no statistics; what is no array is for numpy to say
+        with path.open("rb") as file:  # a plain array holds no statistics; anything else is for numpy to judge
             read_header(file)
         return {}
     with zipfile.ZipFile(path) as archive:
         members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
-        # Sample files are large: of arrays that are none of ours, only the names are read.
+        # Sample files are large: of other arrays, only the names are read.
         return {name: read_member(archive, member) if name in _KEYS else None for name, member in members.items()}
 
 

@@ -22,7 +22,7 @@ from tm_bandit.errors import ArmError
 #: Where a file that this package wrote says whose weights it holds.
 SIGNATURE = "tm_bandit"
 
-#: The functions that rebuild a tensor. Every other name in a file stands for an object that nobody needs here.
+#: The functions that rebuild a tensor. Every other name in a file stands for an object that is not needed here.
 _REBUILD = frozenset({"_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_parameter"})
 
 
@@ -87,12 +87,12 @@ def sign(checkpoint: dict[str, Any], weights: Mapping[str, Tensor], tag: str, ru
     """Write into a checkpoint, before it is saved, whose weights it holds.
 
     A module's own hooks may rename, drop or convert what is in ``state_dict``. Whatever is not there under its own name
-    as it is in the module is kept in the signature as well. A tensor that is merely renamed takes no further space:
-    ``torch.save`` writes memory that is shared only once.
+    as it is in the module is kept in the signature as well. A tensor that is merely renamed takes no extra space:
+    ``torch.save`` writes shared memory only once.
 
     Args:
         checkpoint: what will be saved; it is changed.
-        weights: the module's tensors by name, the very ones that the checkpoint was made of.
+        weights: the module's tensors by name, the same ones that the checkpoint was made from.
         tag: their :func:`content_tag`.
         run: identity of the training.
     """
@@ -115,7 +115,7 @@ def read_weights(path: str | os.PathLike[str], key: str = "state_dict") -> dict[
 
     Args:
         path: a .ckpt file of Lightning, or a .pt or .safetensors file that holds a bare ``state_dict``.
-        key: ``"state_dict"``, or ``"current_model_state"`` for the raw weights beside averaged ones.
+        key: ``"state_dict"``, or ``"current_model_state"`` for the raw weights next to averaged ones.
 
     Raises:
         ArmError: if the file is missing, is not a checkpoint, cannot be read, or lacks ``key``.
@@ -126,7 +126,7 @@ def read_weights(path: str | os.PathLike[str], key: str = "state_dict") -> dict[
 def read_file(path: str | os.PathLike[str], key: str = "state_dict") -> WeightsFile:
     """Read the weights of one checkpoint file, and whose they are.
 
-    The file is mapped into memory where its format allows it: processes that read the same arm share its pages, and
+    The file is mapped into memory if its format allows it: processes that read the same arm share its pages, and
     what is not looked at is not read.
 
     Args:
@@ -156,20 +156,20 @@ def read_file(path: str | os.PathLike[str], key: str = "state_dict") -> WeightsF
 
 
 def is_archive(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file of torch's is an archive, which can be mapped into memory; older ones cannot.
+    """Return whether a torch file is an archive, which can be mapped into memory; older ones cannot.
 
     Args:
         path: the file.
 
     Raises:
-        ValueError: if something in it is packed. Torch packs nothing, and what is packed can grow a thousandfold.
+        ValueError: if something in it is packed. Torch packs nothing, and packed data can grow a thousandfold.
     """
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
         packed = [member.filename for member in archive.infolist() if member.compress_type != zipfile.ZIP_STORED]
     if packed:
-        raise ValueError(f"{packed[0]} in it is packed, as torch does not do it")
+        raise ValueError(f"{packed[0]} in it is packed, which torch never does")
     return True
 
 
@@ -185,7 +185,7 @@ def read_script(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     with zipfile.ZipFile(path) as archive:
         root = next((name for name in archive.namelist() if name.endswith("/data.pkl")), None)
         if root is None:
-            raise ValueError(f"{os.fspath(path)} is no TorchScript archive")
+            raise ValueError(f"{os.fspath(path)} is not a TorchScript archive")
         module = _ScriptUnpickler(archive, root.removesuffix("data.pkl")).load()
     return dict(_named_tensors(module))
 
@@ -209,7 +209,7 @@ def _is_signature(value: Any) -> bool:
 
 
 def _load(path: Path) -> Any:
-    if path.exists() and not path.is_file():  # whoever opens a pipe waits for ever
+    if path.exists() and not path.is_file():  # opening a pipe would wait forever
         raise ArmError(f"Expected the checkpoint {path}, but it is not a regular file.")
     try:
         if path.suffix == ".safetensors":
@@ -232,7 +232,7 @@ def _load(path: Path) -> Any:
         except Exception as other:  # torch raises many kinds for files that are cut off
             raise _unreadable(path, other) from error
         raise _unreadable(path, error) from error
-    except Exception as error:  # torch raises many kinds for files that are cut off, or no checkpoints at all
+    except Exception as error:  # torch raises many kinds for files that are cut off, or are not checkpoints
         raise _unreadable(path, error) from error
 
 
@@ -287,7 +287,7 @@ class _Module(_Inert):
 
 
 class _ScriptUnpickler(_TensorUnpickler):
-    """Rebuilds the tree of modules of a TorchScript archive, in which tensors are files of their own."""
+    """Rebuilds the tree of modules of a TorchScript archive, in which tensors are separate files."""
 
     def __init__(self, archive: zipfile.ZipFile, root: str) -> None:
         super().__init__(io.BytesIO(unpack(archive, f"{root}data.pkl")))

@@ -1,4 +1,4 @@
-"""How two arms compare: the one answer to the question which of them is better, and how sure that is."""
+"""How two arms compare: the single answer to which of them is better, and how sure that is."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-#: Sample count at which the margin is tightest: the burn-in of small batches, where most arms of a race go. With 100 it
-#: would take 8.8 standard errors at 20 samples of 28 arms instead of 5.2, and as many as now at 1,000.
+#: Sample count at which the margin is tightest: the burn-in of small batches, when most arms of a race drop out. With
+#: 100 it would take 8.8 standard errors instead of 5.2 at 20 samples of 28 arms, and as many as now at 1,000.
 _TIGHTEST_AT = 20.0
 
 
@@ -17,7 +17,7 @@ class Comparison(NamedTuple):
     """How much larger the loss of one arm is than that of another; below zero the first arm is better.
 
     Args:
-        n: number of samples behind it, that of the arm that has fewer.
+        n: number of samples behind it: that of the arm with fewer.
         difference: loss of the first arm minus loss of the second.
         stderr: its standard error.
         correlation: how much of the noise the two arms share; 0 for independent arms.
@@ -34,11 +34,11 @@ class Comparison(NamedTuple):
 
 
 def in_units(found: Comparison, loss: float, score_from_loss: Callable[[float], float]) -> Comparison:
-    """Return a comparison of losses as one of scores: by how much the first arm's score is larger than the second's.
+    """Convert a comparison of losses into one of scores: how much larger the first arm's score is than the second's.
 
     Args:
         found: the comparison.
-        loss: loss of the second arm, from which a unit that is not linear is measured.
+        loss: loss of the second arm, from which a nonlinear score is measured.
         score_from_loss: translates a loss into a score.
 
     Example:
@@ -53,7 +53,7 @@ def in_units(found: Comparison, loss: float, score_from_loss: Callable[[float], 
 
 
 def anytime_margin(n: int, delta: float) -> float:
-    r"""Return how many standard errors an estimate may be off at all sample counts together.
+    r"""Return by how many standard errors an estimate may be off, over all sample counts together.
 
     .. math:: z_n = \sqrt{\tfrac{n + r}{n} \left(2 \ln \tfrac{1}{\delta} + \ln \tfrac{n + r}{r}\right)}, \quad r = 20
 
@@ -73,7 +73,7 @@ def anytime_margin(n: int, delta: float) -> float:
 
 
 class Pair(NamedTuple):
-    """Two arms on their first draws, which they have from the same noise.
+    """Two arms on their first draws, made from the same noise.
 
     Args:
         difference: loss of the first arm minus loss of the second.
@@ -98,7 +98,7 @@ class Pair(NamedTuple):
 
     @classmethod
     def of_twins(cls) -> Pair:
-        """Return what there is to say of two arms that are the same model: also if their scores are all the same."""
+        """Return the comparison of two arms that are the same model, even if their scores are all the same."""
         return cls(0.0, 0.0, 1.0, 0.0, 0.0)
 
     @classmethod

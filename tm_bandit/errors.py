@@ -5,12 +5,12 @@ import re
 __all__ = ["ArmError", "BanditError", "InputError", "InputTypeError", "NotReadyError", "WeightsError"]
 
 
-#: Characters of a message: what is got may be a text of any length, but what to do about it comes last.
+#: Longest message, in characters: it may quote a text of any length, but the advice comes last.
 _LONGEST = 1000
 
 
 class BanditError(Exception):
-    """Base class of every error that this package raises on purpose: one line that can be read.
+    """Base class of every error that this package raises on purpose: one readable line.
 
     Args:
         args: the message.
@@ -21,7 +21,7 @@ class BanditError(Exception):
 
 
 def one_line(text: str) -> str:
-    r"""Return a text as one line that can be read: from the middle of a long one, something is left out.
+    r"""Return a text as one readable line; a long one loses its middle.
 
     Example:
         >>> one_line("first\n  second")
@@ -33,15 +33,15 @@ def one_line(text: str) -> str:
 
 
 class InputError(BanditError, ValueError):
-    """An argument, batch, file or state that cannot be used; the message says what was got and what to do."""
+    """An argument, batch, file or state that cannot be used; the message says what was given and what to do."""
 
 
 class InputTypeError(InputError, TypeError):
-    """An argument of a kind that cannot be used at all."""
+    """An argument of the wrong kind altogether."""
 
 
 class BrokenStateError(InputError):
-    """A saved state that is damaged, or that something else wrote."""
+    """A saved state that is damaged, or was written by something else."""
 
 
 class NotReadyError(BanditError, RuntimeError):
@@ -57,7 +57,7 @@ class ArmError(BanditError, RuntimeError):
 
 
 def brief(error: BaseException) -> str:
-    r"""Return an error's type and message in one line that is not too long for a table.
+    r"""Return an error's type and message in one line short enough for a table.
 
     Example:
         >>> brief(RuntimeError("Error(s) in loading state_dict:\n\tMissing key(s): 'weight'."))

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: Samples of a pull unless somebody says otherwise: with few of them, an arm that is clearly worse costs little.
+#: Default number of samples per pull: if it is small, a clearly worse arm costs little.
 BATCH_SIZE = 10
 
 
 @dataclass(frozen=True)
 class Pull:
-    """One batch that is to be drawn from one arm.
+    """One batch to be drawn from one arm.
 
     Args:
         arm: name of the arm.

@@ -24,20 +24,20 @@ from tm_bandit.functional.frechet_basis import FrechetBasis
 from tm_bandit.functional.moments import LARGEST_FEATURE, Moments, add_rows_, covariance, moments_from_rows
 from tm_bandit.reference_rows import ReferenceRows, RowCollector
 
-#: How far, relative to the largest entry or eigenvalue, a covariance may be off from symmetric and semi-definite.
+#: How far, relative to the largest entry or eigenvalue, a covariance may be from symmetric and semi-definite.
 #: Files in float32 are off by about 1e-7 times the dimension's square root.
 _TOLERANCE = 1e-5
 #: Rows that are kept on request, unless a number is given: the size of the usual test sets, 82 MB at d = 2048.
 _MOST_ROWS = 10_000
-#: Images per feature from which a reference is not warned of: its bias is then about a fortieth of the variance.
+#: Images per feature from which on there is no warning: the bias is then about a fortieth of the variance.
 _ENOUGH = 10
 
 
 class ReferenceStatistics:
     r"""Mean :math:`\mu_r` and covariance :math:`\Sigma_r` of the real data's features.
 
-    Immutable, in float64. What is derived from it (the eigen-decomposition :math:`\Sigma_r = V \mathrm{diag}(w) V^\top`
-    above all) is computed once, when first asked for, and shared by every metric that holds this object: clones of a
+    Immutable, in float64. Everything derived (mainly the eigen-decomposition :math:`\Sigma_r = V \mathrm{diag}(w)
+    V^\top`) is computed once, when first needed, and shared by every metric that holds this object: clones of a
     metric share it, and copying it returns the object itself.
 
     Args:
@@ -82,7 +82,7 @@ class ReferenceStatistics:
         self.extractor = None if extractor == NO_EXTRACTOR else extractor
         kept = rows if rows is None or isinstance(rows, ReferenceRows) else ReferenceRows(_as_rows(rows))
         if kept is not None and kept.values.shape[1] != mean.numel():
-            raise InputError(f"Expected rows of length {mean.numel()}, as the mean, but got {kept.values.shape[1]}.")
+            raise InputError(f"Expected rows of length {mean.numel()}, like the mean, but got {kept.values.shape[1]}.")
         self.rows = kept
         self._elsewhere: dict[torch.device, ReferenceStatistics] = {}
 
@@ -255,9 +255,9 @@ class ReferenceStatistics:
 
     @cached_property
     def witness_basis(self) -> FrechetBasis:
-        """The reference as the witnesses see it: rotation, eigenvalues and scale; warns if it rests on few images."""
+        """The reference as witnesses see it: rotation, eigenvalues and scale; warns if it was made from few images."""
         if self.num_samples is not None and self.num_samples < _ENOUGH * self.num_features:
-            # Here, because this is made once for each reference, whoever made it, and only where distances are judged.
+            # Here, because this runs once per reference, whoever made it, and only where distances are judged.
             warnings.warn(
                 f"The reference has {self.num_samples} images for {self.num_features} features: all distances are too "
                 f"large by about {self.bias(self.num_samples):.3g}, which widens the intervals; use "
@@ -267,7 +267,7 @@ class ReferenceStatistics:
         return FrechetBasis.from_eigen(self.mean, self.eigenvalues, self.eigenvectors)
 
     def bias(self, num_samples: int) -> float:
-        """Return the mean plug-in distance of this many samples of this very Gaussian; the true distance is zero.
+        """Return the mean plug-in distance of this many samples from this same Gaussian; the true distance is zero.
 
         Args:
             num_samples: number of samples; each number is computed once for all arms.
@@ -279,7 +279,7 @@ class ReferenceStatistics:
 
     @cached_property
     def noise(self) -> float:
-        """Standard deviation, times their number, of the plug-in distance of samples of this very Gaussian."""
+        """Standard deviation of the plug-in distance of samples from this same Gaussian, times their number."""
         return second_order_noise(self.eigenvalues)
 
     @cached_property
@@ -317,7 +317,7 @@ class ReferenceStatistics:
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave what can be derived out of a pickle."""
+        """Leave derived values out of a pickle."""
         kept = {name: self.__dict__[name] for name in ("mean", "covariance", "num_samples", "extractor", "rows")}
         return {**kept, "_elsewhere": {}}
 
@@ -372,7 +372,7 @@ def _float64(values: Any, name: str, largest: float = LARGEST_FEATURE) -> Tensor
 
 
 def _checked_covariance(sigma: Tensor) -> Tensor:
-    """Return the symmetric part of a covariance, or say why it is none."""
+    """Return the symmetric part of a covariance, or raise if it is not one."""
     largest = float(sigma.abs().max())
     asymmetry = float((sigma - sigma.T).abs().max())
     if asymmetry > _TOLERANCE * largest:

@@ -1,4 +1,4 @@
-"""Rows of real samples, for distances that need more of them than two moments."""
+"""Rows of real samples, for distances that need more than two moments."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class ReferenceRows:
     """Rows of real samples: immutable, and shared by every metric that holds this object.
 
     Args:
-        rows: shape ``(m, d)`` with at least two rows; kept in the dtype that they have.
+        rows: shape ``(m, d)`` with at least two rows; kept in their own dtype.
 
     Raises:
-        InputError: if the shape is another one, or values are not finite.
+        InputError: if the shape is wrong, or values are not finite.
 
     Example:
         >>> from tm_bandit.functional import PolynomialKernel
@@ -95,8 +95,8 @@ class ReferenceRows:
 class RowCollector:
     """Keeps rows of a stream: all of them, or a random subset once there are too many.
 
-    Every row draws a number, and those with the smallest numbers stay; so the subset depends on the seed and on the
-    order of the rows alone, not on their batches.
+    Every row draws a random number, and those with the smallest numbers are kept, so the subset depends only on the
+    seed and the order of the rows, not on how they were batched.
 
     Args:
         most: how many rows are kept; ``None`` keeps all.
@@ -119,7 +119,7 @@ class RowCollector:
         self._held = 0
 
     def add(self, rows: Tensor) -> None:
-        """Take rows in.
+        """Add rows.
 
         Args:
             rows: shape ``(n, d)``.

@@ -1,4 +1,4 @@
-"""Arms that are written during the training and compared at its end."""
+"""Arms that are written during training and compared at the end."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Other metrics on the same samples, and the kernel distance as the metric of a training."""
+"""Other metrics on the same samples, and the kernel distance as the metric of a training run."""
 
 import lightning.pytorch as pl
 import pytest
@@ -63,7 +63,7 @@ def test_a_companion_that_fails_does_not_end_the_training(tmp_path):
 
 def test_what_cannot_be_computed_from_samples_is_refused(tmp_path):
     for also, text in [
-        (OptimisticMean(lambda images, prompts: images.mean(1)), "which wants conditions"),
+        (OptimisticMean(lambda images, prompts: images.mean(1)), "which needs conditions"),
         (fid(with_reference=False), "to have a reference, but got OptimisticFID, which has none"),
         ("fid", "MetricCollection or a metric, but got str"),
     ]:

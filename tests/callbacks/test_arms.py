@@ -1,4 +1,4 @@
-"""Arms of a training: their names, their variants, and who makes room for whom."""
+"""Arms of a training run: their names, their variants, and which make room for which."""
 
 from types import SimpleNamespace
 

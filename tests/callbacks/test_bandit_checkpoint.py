@@ -1,4 +1,4 @@
-"""A plain training: which arms there are, where they live, what is logged, and what one can do with the winner."""
+"""A plain training run: its arms, where they live, what is logged, and what can be done with the winner."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The books of a training: who is out for failing, and which sidecars no checkpoint can ask for."""
+"""The books of a training run: which arms are out for failing, and which sidecars no checkpoint can ask for."""
 
 from tm_bandit.callbacks._arms import Arm
 from tm_bandit.callbacks._books import Books

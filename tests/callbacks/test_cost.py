@@ -1,4 +1,4 @@
-"""What a validation must not cost: work that was done already, and work that grows with the length of the training."""
+"""What a validation must not cost: work that is already done, and work that grows with the length of training."""
 
 import torch
 

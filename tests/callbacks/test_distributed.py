@@ -1,4 +1,4 @@
-"""What is asked of the processes of a Trainer before a training."""
+"""What is required of the processes of a Trainer before training."""
 
 from types import SimpleNamespace
 
@@ -28,7 +28,7 @@ def test_a_folder_that_is_needed_everywhere_has_to_be_seen(tmp_path):
 @pytest.mark.parametrize("strategy", [FSDPStrategy, ModelParallelStrategy])
 def test_sharded_modules_are_refused(strategy):
     """For the strategies at work see test_ddp.py."""
-    with pytest.raises(InputError, match=f"got {strategy.__name__}; .* give evaluate='after'"):
+    with pytest.raises(InputError, match=f"got {strategy.__name__}; .* set evaluate='after'"):
         refuse_sharded(SimpleNamespace(strategy=strategy()))
 
 

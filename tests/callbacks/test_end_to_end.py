@@ -1,4 +1,4 @@
-"""A flow-matching model of scikit-learn's digits whose training meets with an accident is caught in time."""
+"""A flow-matching model of scikit-learn's digits whose training goes wrong is caught in time."""
 
 import torch
 

@@ -125,7 +125,7 @@ def test_a_folder_is_trained_in_by_one_process(tmp_path):
     first, second = RunFolder(root, "one"), RunFolder(root, "one")
     first.lock()
     first.lock()
-    with pytest.raises(InputError, match="is in use; wait for its end, or give another dirpath="):
+    with pytest.raises(InputError, match="is in use; wait until that one ends, or give another dirpath="):
         second.lock()
     first.unlock()
     second.lock()

@@ -1,4 +1,4 @@
-"""What is agreed on at the start: the folder, what is warned of, and whether a validation comes next."""
+"""What is agreed on at the start: the folder, the warnings, and whether a validation comes next."""
 
 import warnings
 from types import SimpleNamespace
@@ -46,7 +46,7 @@ def test_a_resumed_run_goes_on_in_its_folder_or_says_that_it_cannot(tmp_path):
     again, found = opened(tmp_path, bandit(tmp_path / "arms"), point=point)
     assert (again.root, again.run, found) == (first.root, first.run, True)
     lost = ResumePoint({**state, "run": "f" * 16}, step=8, path=str(tmp_path / "last.ckpt"), in_place=True)
-    with pytest.warns(UserWarning, match="the selection starts anew"):
+    with pytest.warns(UserWarning, match="the selection starts over"):
         _, found = opened(tmp_path, bandit(tmp_path / "other"), point=lost)
     assert not found
 

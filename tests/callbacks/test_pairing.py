@@ -104,5 +104,5 @@ def test_a_sampler_that_ignores_its_seed_is_refused_before_the_training(tmp_path
         def sample(self, num_samples):
             return self(torch.randn(num_samples, DIM, generator=torch.Generator().manual_seed(0)))
 
-    with pytest.raises(InputError, match="very rows of draw 0; the sampler ignores its seed"):
+    with pytest.raises(InputError, match="has the same rows as draw 0; the sampler ignores its seed"):
         fit(tmp_path, bandit(tmp_path), module=Stuck)

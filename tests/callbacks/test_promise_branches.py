@@ -54,7 +54,7 @@ def test_statistics_of_other_weights_are_not_taken_and_that_is_said(tmp_path):
     torch.save(checkpoint, tmp_path / "last" / "last.ckpt")
     with pytest.warns(UserWarning, match="do not belong to the weights of step16|are gone") as caught:
         again, _ = race(tmp_path, Drifting, max_epochs=3, ckpt_path=tmp_path / "last" / "last.ckpt")
-    assert sum("sampled anew" in str(warning.message) for warning in caught) == 1
+    assert sum("sampled again" in str(warning.message) for warning in caught) == 1
     assert again.best_arm == "step8"
 
 

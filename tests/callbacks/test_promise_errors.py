@@ -110,7 +110,7 @@ def test_damaged_statistics_are_said_and_lose_nothing(tmp_path, how):
         callback, _ = race(tmp_path, Drifting, max_epochs=4, ckpt_path=tmp_path / "last" / "last.ckpt")
     texts = [str(warning.message) for warning in caught]
     assert any("cannot be" in text and "stats-" in text for text in texts)
-    assert any("sampled anew" in text for text in texts)
+    assert any("sampled again" in text for text in texts)
     assert callback.best_arm == "step8"
     assert Path(callback.best_model_path).exists()
 
@@ -131,7 +131,7 @@ def test_a_lost_reference_is_said(tmp_path, how):
         path.write_bytes(path.read_bytes()[:100])
     else:
         reference(7.0).save(path)
-    with pytest.warns(UserWarning, match="reference of the run that is resumed is missing"):
+    with pytest.warns(UserWarning, match="reference of the resumed run is missing"):
         callback = train(3, tmp_path / "last" / "last.ckpt")
     # The validation set is as it was, so the reference comes out the same, and so the statistics stay.
     assert set(callback.result.num_samples) == {"step8", "step16", "step24"}
@@ -178,7 +178,7 @@ class Raises(OneFolder):
 
 def test_nothing_that_reports_ends_a_training(tmp_path):
     callback = bandit(tmp_path / "arms")
-    with pytest.warns(UserWarning, match="no network.*training goes on") as caught:
+    with pytest.warns(UserWarning, match="no network.*training continues") as caught:
         fit(tmp_path, callback, logger=[kind(tmp_path, "x") for kind in (Plain, Comet, Raises)], max_epochs=3)
     assert sum("no network" in str(warning.message) for warning in caught) == 2  # once for the table, once for the plot
     assert Comet.experiment.figures == ["bandit/selection"]
@@ -236,7 +236,7 @@ def test_the_best_file_stays_until_its_successor_is_there(tmp_path, monkeypatch)
 
     monkeypatch.setattr(Path, "replace", failing)
     callback = bandit(tmp_path / "arms", budget=200, policy="random", max_arms=1)
-    with pytest.warns(UserWarning, match="could not get its name"):
+    with pytest.warns(UserWarning, match="could not be renamed"):
         fit(tmp_path, callback, module=Improving, max_epochs=3)
     assert callback.best_arm == "step24"
     assert Path(callback.best_model_path).name == "step8.ckpt", "the last one that could be written"

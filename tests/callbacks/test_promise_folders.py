@@ -61,9 +61,9 @@ def test_the_folder_is_found_beside_the_checkpoint(tmp_path, how):
     checkpoint = tmp_path / "b" / "run" / "version_0" / "checkpoints" / "last.ckpt"
     if how == "copied in part":
         shutil.rmtree(tmp_path / "b" / "run" / "version_0" / "bandit")
-        with pytest.warns(UserWarning, match=r"selection starts anew|dirpath has changed") as caught:
+        with pytest.warns(UserWarning, match=r"selection starts over|dirpath has changed") as caught:
             callback = logged(tmp_path / "b", 3, checkpoint)
-        assert sum("the selection starts anew" in str(warning.message) for warning in caught) == 1
+        assert sum("the selection starts over" in str(warning.message) for warning in caught) == 1
         assert set(callback.result.num_samples) == {"step24"}
     else:
         with pytest.warns(UserWarning, match="dirpath has changed"):

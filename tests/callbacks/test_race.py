@@ -1,4 +1,4 @@
-"""What the callback does if nobody says otherwise: it finds the best checkpoint and stops once it is decided."""
+"""What the callback does by default: it finds the best checkpoint and stops once it is decided."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""What others get to see: loggers, console, progress bars, the YAML of LightningCLI."""
+"""What users see: loggers, console, progress bars, the YAML of LightningCLI."""
 
 import csv
 import logging

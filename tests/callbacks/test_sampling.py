@@ -1,4 +1,4 @@
-"""From a seed to rows, and what is refused before the training."""
+"""From a seed to rows, and what is refused before training."""
 
 import pytest
 import torch

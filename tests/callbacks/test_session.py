@@ -1,4 +1,4 @@
-"""One training as the bandit sees it, validation by validation, without the training."""
+"""One training run as the bandit sees it, validation by validation, without the training."""
 
 import pytest
 import torch

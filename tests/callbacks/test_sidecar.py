@@ -1,4 +1,4 @@
-"""Sidecars: which validation a resumed training goes on from."""
+"""Sidecars: which validation a resumed training run continues from."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Where weights live: files under way, files with a name, files that may go, and what no file could take."""
+"""Where weights live: files under way, files with a name, files that may be deleted, and what no file could hold."""
 
 import pytest
 import torch

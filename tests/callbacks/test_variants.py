@@ -1,4 +1,4 @@
-"""Several arms of one checkpoint: how many checkpoints stay, what is logged of them, which one has won and where."""
+"""Several arms of one checkpoint: how many checkpoints stay, what is logged about them, which one has won and where."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""``tm-bandit cache``: what is kept, and its end."""
+"""``tm-bandit cache``: what is kept, and how it is deleted."""
 
 import torch
 

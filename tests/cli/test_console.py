@@ -1,4 +1,4 @@
-"""What is said while a command works."""
+"""What is printed while a command works."""
 
 import pytest
 

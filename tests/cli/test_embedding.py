@@ -1,4 +1,4 @@
-"""Images become rows once: an identical second run embeds nothing, and whatever changes is embedded anew."""
+"""Images become rows once: an identical second run embeds nothing, and whatever changes is embedded again."""
 
 import json
 import os

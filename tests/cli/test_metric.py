@@ -1,4 +1,4 @@
-"""``--metric``: named scores, functions of the user's, and what does not go together."""
+"""``--metric``: named scores, the user's functions, and what does not go together."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""``tm-bandit report``: every form of a saved result, and one line about a file that is none."""
+"""``tm-bandit report``: every form of a saved result, and one line about a file that is not one."""
 
 import json
 import subprocess

@@ -187,4 +187,4 @@ def test_rows_come_in_the_order_of_their_chunks():
 
 def test_idle_ranks_are_mentioned():
     assert idle_ranks(8, 4, 2) == ""
-    assert "1 of 2 ranks draw samples that are thrown away; give chunk_size=4" in idle_ranks(8, 8, 2)
+    assert "1 of 2 ranks draw samples that are thrown away; set chunk_size=4" in idle_ranks(8, 8, 2)

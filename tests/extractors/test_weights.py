@@ -96,7 +96,7 @@ def test_a_file_that_is_replaced_is_read_again(tmp_path, weights_file):
 
 def test_conversion_refuses_another_network():
     target = inception_network._blank_state()
-    with pytest.raises(ValueError, match="it holds 1 convolutions, where the FID Inception network has 94"):
+    with pytest.raises(ValueError, match="it holds 1 convolutions, but the FID Inception network has 94"):
         weights.convert_inception({"a.weight": torch.zeros(1)}, target)
     names = [name for name in target if name.endswith(".conv.weight")]
     wrong = {f"{name}.weight": torch.zeros(1, 1, 1, 1) for name in names}

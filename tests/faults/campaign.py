@@ -1,4 +1,4 @@
-"""Kills trainings at many moments, resumes them, and compares them with trainings that nobody killed.
+"""Kills training runs at many moments, resumes them, and compares them with runs that were not killed.
 
 Usage: python -m tests.faults.campaign (alone|ddp) (short|all) FOLDER. It writes FOLDER/rows.json.
 

@@ -1,4 +1,4 @@
-"""Trains, or goes on with a training, until its moment comes, and kills itself there with SIGKILL.
+"""Trains, or resumes training, until its moment comes, and kills itself there with SIGKILL.
 
 Usage: python -m tests.faults.killed_run FOLDER VARIANT MOMENT [DEVICES]. A moment is ``never``, ``op:17`` (before the
 17th operation on files) or ``call:5`` (before the fifth call of the sampler); ``op:17@1`` is one of rank 1.

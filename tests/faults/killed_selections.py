@@ -1,4 +1,4 @@
-"""A watcher and a run with workers that write down how far they are, and can be started again where they were."""
+"""A watcher and a run with workers that write down how far they are, and can be continued from there."""
 
 import os
 import time

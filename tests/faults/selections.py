@@ -1,4 +1,4 @@
-"""Kills watchers and runs with workers at many moments, goes on, and compares them with what nobody killed.
+"""Kills watchers and runs with workers at many moments, continues, and compares them with runs that were not killed.
 
 Usage: python -m tests.faults.selections (watch|workers) (short|all) FOLDER. It writes FOLDER/rows.json.
 

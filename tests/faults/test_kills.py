@@ -1,4 +1,4 @@
-"""kill -9 at many moments: what is resumed ends as if nobody had killed it, byte for byte.
+"""kill -9 at many moments: what is resumed ends as if it had not been killed, byte for byte.
 
 A few moments here; all of them with ``make test-faults``, which also writes ``results.md``.
 """

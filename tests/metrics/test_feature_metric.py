@@ -1,4 +1,4 @@
-"""What both metrics share: losses by name, real samples, one bound out of a table."""
+"""What both metrics share: losses by name, real samples, one bound from a table."""
 
 import copy
 
@@ -29,7 +29,7 @@ def test_losses_come_by_name_in_the_order_asked_for():
         for name in LOSS_FIELDS:
             assert metric.losses([name]) == {name: everything[name]}
         assert list(metric.losses(("stderr", "debiased"))) == ["stderr", "debiased"]
-        with pytest.raises(InputError, match=r"Expected fields out of .*, but got \['best'\]"):
+        with pytest.raises(InputError, match=r"Expected fields among .*, but got \['best'\]"):
             metric.losses(["best"])
 
 

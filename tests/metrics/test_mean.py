@@ -244,7 +244,7 @@ def test_wrong_limits(limits):
 def test_too_few_samples():
     with pytest.raises(NotReadyError, match="Expected at least two samples, but got 1; add more"):
         filled(1).estimate()
-    with pytest.raises(InputError, match="Expected fields out of"):
+    with pytest.raises(InputError, match="Expected fields among"):
         filled(5).losses(["score"])
 
 

@@ -1,4 +1,4 @@
-"""What each metric says of itself."""
+"""What each metric says about itself."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The policies to compare with."""
+"""The baseline policies."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Policies that are to name the best arm: every choice can be checked by hand."""
+"""Policies that aim to name the best arm: every choice can be checked by hand."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The numbers of arms, and what a policy of a user's own needs."""
+"""The numbers of arms, and what a user's own policy needs."""
 
 from tests.policies.parts import RNG, arm
 from tm_bandit.policies import Policy, make_policy

@@ -1,4 +1,4 @@
-"""The race: contenders in step, nothing for those that are beaten."""
+"""The race: contenders in step, nothing for beaten arms."""
 
 import math
 from dataclasses import asdict

@@ -149,7 +149,7 @@ def test_measured_costs_are_told_or_refused_and_nothing_is_lost():
     assert result.stopped_by == "budget"
     assert 10.0 - 2.0 < result.total_cost <= 10.0
     assert result.num_samples["fast"] >= 2 * result.num_samples["slow"]
-    with pytest.raises(InputError, match="no cost of arm 'new' where costs are measured"):
+    with pytest.raises(InputError, match="no cost of arm 'new' when costs are measured"):
         run.add_arm("new", gaussian(1.0), cost=1.0)
 
 
@@ -197,7 +197,7 @@ def test_resuming_is_the_uninterrupted_run():
 def test_a_policy_that_plans_gets_what_the_budget_buys():
     prices = {"fast": 1, "mid": 1, "slow": 4}
     assert selector(policy="halving", budget=3000, cost=prices).run(progress=False).best in ARMS
-    with pytest.raises(InputError, match="needs no plan where costs are measured"):
+    with pytest.raises(InputError, match="needs no plan when costs are measured"):
         selector(policy="halving", budget="10s").run(progress=False)
 
 

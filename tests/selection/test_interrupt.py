@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of a pull: the pull is booked wholly, and a run that goes on is the uninterrupted one."""
+"""Ctrl-C in the middle of a pull: the pull is booked in full, and a continued run equals an uninterrupted one."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""Arms on the draws that they have in common."""
+"""Arms on their common draws."""
 
 import numpy as np
 import pytest

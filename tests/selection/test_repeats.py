@@ -50,7 +50,7 @@ class TestRun:
         result = selector.run(progress=False)
         assert result.best == "good"
         assert list(result.retired) == ["stuck"]
-        assert "in draw 1 the very rows of draw 0; the sampler ignores its seed" in result.retired["stuck"]
+        assert "draw 1 has the same rows as draw 0; the sampler ignores its seed" in result.retired["stuck"]
         assert result.num_samples["stuck"] == 5
         assert result.total_samples == 200
 
@@ -70,7 +70,7 @@ class TestRun:
 
         calls = []
         result = make({"good": gaussian(0.5), "rota": rota}).run(progress=False)
-        assert "in draw 3 the very rows of draw 0" in result.retired["rota"]
+        assert "draw 3 has the same rows as draw 0" in result.retired["rota"]
 
     def test_tell_refuses_them_and_changes_nothing(self):
         selector = make({"a": None})
@@ -88,7 +88,7 @@ class TestRun:
         first.step()
         second = make({"a": stuck, "b": gaussian(0.0)})
         second.load_state_dict(first.state_dict())
-        assert "very rows of draw 0" in second.run(progress=False).retired["a"]
+        assert "has the same rows as draw 0" in second.run(progress=False).retired["a"]
         old = first.state_dict()
         del old["arms"][0]["fingerprints"]  # as version 0.1 saved it
         third = make({"a": stuck})

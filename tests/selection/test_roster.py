@@ -1,4 +1,4 @@
-"""All arms of a run, and how they stand to each other."""
+"""All arms of a run, and how they compare."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What the selector asks of a metric and a policy before a run."""
+"""What the selector requires of a metric and a policy before a run."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Saving a selector and going on with it."""
+"""Saving a selector and continuing with it."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""A watcher beside a training: it admits what is whole, loses nothing when killed, and touches nothing of others."""
+"""A watcher during training: it admits complete files, loses nothing when killed, and leaves other files alone."""
 
 import os
 import re
@@ -105,7 +105,7 @@ def test_a_file_that_is_written_again_during_its_race_is_not_read(folder, monkey
     monkeypatch.setattr(Point, "sample", overtaken)
     assert one.look()
     assert drawn.count(0.0) < 12
-    assert "was written anew" in one.selector.retired["last"]
+    assert "was rewritten" in one.selector.retired["last"]
     assert one.selector.best == "d"
     monkeypatch.undo()
     save(folder / "last.pt", 0.0)
@@ -157,8 +157,8 @@ def test_files_that_are_written_anew_or_gone(folder):
     save(folder / "d.pt", 5.0, mtime=3000)
     (folder / "b.pt").unlink()
     assert one.look()
-    assert one.selector.retired["d"] == "its file was written anew, see d~2"
-    assert one.selector.retired["b"] == "its file is gone, or was written anew"
+    assert one.selector.retired["d"] == "its file was rewritten, see d~2"
+    assert one.selector.retired["b"] == "its file is gone, or was rewritten"
     assert one.selector.best == "c", one.selector.result().table()
     one.close()
     (folder / "c.pt").unlink()
@@ -207,7 +207,7 @@ def test_bad_input(folder, tmp_path):
     (tmp_path / "mine").mkdir()
     for name in ("selection.json", "selection.html", "best.pt"):
         (tmp_path / "mine" / name).symlink_to("nowhere")
-        with pytest.raises(InputError, match=f"with a {name} of somebody else"):
+        with pytest.raises(InputError, match=f"with someone else's {name}"):
             watcher(folder, out=tmp_path / "mine")
         (tmp_path / "mine" / name).unlink()
     assert os.listdir(tmp_path / "mine") == []

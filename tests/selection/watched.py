@@ -1,4 +1,4 @@
-"""A training's folder, and a watcher over it; run as a script, this kills a watcher again and again."""
+"""The folder of a training run, and a watcher over it; run as a script, this kills a watcher again and again."""
 
 import json
 import os

@@ -1,1 +1,1 @@
-"""What is reproduced: the bounds of the paper and of its authors' program, apart from our own."""
+"""The reproduced bounds: those of the paper and of its authors' program, kept apart from our own."""

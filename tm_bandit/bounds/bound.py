@@ -15,26 +15,27 @@ class Bound(ABC):
     """Turns a view of the samples into losses; it holds no samples itself, so all metrics share one object.
 
     A view belongs to a kind of metric: ``RowView`` to the Frechet distance, ``SumView`` to the Inception Score. It
-    computes what it is asked for, when it is asked, so a bound should ask for no more than it needs.
+    computes values on demand, so a bound should ask for no more than it needs.
     """
 
     guarantee: Guarantee = "none"
-    #: Whether :meth:`centre` has a standard error that says something.
+    #: Whether :meth:`centre` has an informative standard error.
     standard_errors: bool = False
     #: Whether it scores single rows, which then have to be kept.
     keeps_rows: bool = False
     #: Whether there are ends at all.
     interval: bool = True
-    #: The fewest samples with which it says anything.
+    #: The fewest samples for which it is informative.
     min_samples: int = 2
     #: The fewest samples with which the guarantee holds; below it :meth:`ends` is vacuous.
     certifies_from: int = 0
 
     @abstractmethod
     def ends(self, view: Any) -> tuple[float, float]:
-        """Return the losses that the truth is hardly below and hardly above; infinite if the bound has no such side.
+        """Return the losses that the truth is unlikely to be below or above; infinite if the bound has no such side.
 
-        This is the promise. :meth:`optimistic` and :meth:`pessimistic` may be sharper where arms are only compared.
+        This is the promise. :meth:`optimistic` and :meth:`pessimistic` may be sharper, as arms are only compared by
+        them.
         """
 
     def optimistic(self, view: Any) -> float:
@@ -46,11 +47,11 @@ class Bound(ABC):
         return self.ends(view)[1]
 
     def centre(self, view: Any) -> tuple[float, float]:
-        """Return what the optimistic loss is an offset from, and its standard error; 0 if that is not known."""
+        """Return the loss that the optimistic one is offset from, and its standard error, or 0 if that is not known."""
         return view.estimate(), 0.0
 
     def burn_in_met(self, view: Any) -> bool:
-        """Whether the samples are as many as the guarantee asks for; asked from ``min_samples`` on."""
+        """Whether there are as many samples as the guarantee requires; asked from ``min_samples`` on."""
         return True
 
 

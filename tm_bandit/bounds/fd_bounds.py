@@ -23,7 +23,7 @@ from tm_bandit.functional.frechet import largest_eigenvalue
 
 
 class CovarianceNorms(NamedTuple):
-    """The numbers through which a covariance enters the bonuses.
+    """What the bonuses use of a covariance.
 
     Args:
         trace: its trace.
@@ -42,7 +42,7 @@ class CovarianceNorms(NamedTuple):
 
 
 def dimension_norms(dim: int) -> CovarianceNorms:
-    """Return what the Naive-UCB baseline puts in place of the samples' norms.
+    """Return what the Naive-UCB baseline uses in place of the samples' norms.
 
     Args:
         dim: dimension of the embedding.
@@ -255,8 +255,8 @@ def fd_bonus_naive(
 ) -> float:
     r"""Compute the bonus of the Naive-UCB baseline: the authors' bonus with dimension-based terms.
 
-    It puts :math:`\mathrm{Tr}[\Sigma] = \mathrm{Tr}[\Sigma^2] = r(\Sigma) = d` and :math:`\|\Sigma\|_2 = 1`, so nothing
-    of the generator but its mean enters.
+    It sets :math:`\mathrm{Tr}[\Sigma] = \mathrm{Tr}[\Sigma^2] = r(\Sigma) = d` and :math:`\|\Sigma\|_2 = 1`, so only
+    the generator's mean enters.
 
     Args:
         num_samples: number of generated samples ``n``.
@@ -291,7 +291,7 @@ class FrechetTuning(NamedTuple):
     as_printed: bool = False
 
     def checked(self, bound: str) -> FrechetTuning:
-        """Return itself, if a bound can work with it.
+        """Return itself if a bound can work with it.
 
         Args:
             bound: name of the bound.
@@ -306,7 +306,8 @@ class FrechetTuning(NamedTuple):
         return self
 
 
-#: Count, norms, distance of the means, trace of the reference's root and failure probability: what every bonus takes.
+#: Count, norms, distance of the means, trace of the reference's root and failure probability: the arguments of every
+#: bonus.
 _Given = tuple[int, CovarianceNorms, float, float, float]
 
 
@@ -315,10 +316,10 @@ class FrechetBonus(Bound):
     """A bound that is the plug-in minus a bonus.
 
     Args:
-        formula: the bonus, from what every bonus takes, the hyper-parameters and the dimension.
+        formula: the bonus, from the arguments of every bonus, the hyper-parameters and the dimension.
         guarantee: what the theorem promises, if there is one.
         unbiased: whether its plug-in has the ``n - 1`` covariance of the authors' program instead of the paper's ``n``.
-        sample_norms: whether the norms are those of the samples; else the dimension stands for them.
+        sample_norms: whether the norms are those of the samples; else the dimension takes their place.
     """
 
     formula: Callable[[_Given, FrechetTuning, int], float]
@@ -337,7 +338,7 @@ class FrechetBonus(Bound):
         return view.plug_in(self.unbiased), 0.0
 
     def burn_in_met(self, view: Any) -> bool:
-        """Whether Theorem 1 holds already."""
+        """Whether there are enough samples for Theorem 1."""
         return bool(view.count >= fd_burn_in(self._norms(view), view.level))
 
     def _norms(self, view: Any) -> CovarianceNorms:
@@ -349,7 +350,7 @@ def _bounded(given: _Given, tuning: FrechetTuning, dim: int) -> float:
     return fd_bonus_bounded(*given, dim, tuning.norm_bound or 0.0, tuning.kappa, tuning.as_printed)
 
 
-#: The bounds of the Frechet distance that are reproduced. The authors' program, and so "naive", divides by n - 1.
+#: The reproduced bounds of the Frechet distance. The authors' program, and so "naive", divides by n - 1.
 FD_BOUNDS: dict[str, Bound] = {
     "paper": FrechetBonus(lambda given, t, _: fd_bonus_paper(*given, t.kappa, t.as_printed), "finite"),
     "authors": FrechetBonus(lambda given, t, _: fd_bonus_authors(*given, t.kappa), unbiased=True),

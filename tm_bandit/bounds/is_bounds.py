@@ -1,6 +1,6 @@
 r"""Optimistic Inception Scores of Hu, Leung and Farnia (2025), all as logarithms so that nothing overflows.
 
-They share one shape. With the empirical marginal :math:`\tilde p` and a radius :math:`\epsilon_j` per class, each class
+They share one form. With the empirical marginal :math:`\tilde p` and a radius :math:`\epsilon_j` per class, each class
 probability is moved by up to :math:`\epsilon_j` towards :math:`1/e`, where :math:`-z \log z` is largest (equation 15);
 to the entropy of what results, the radius :math:`\epsilon_H` of the mean conditional entropy is added (equation 29).
 The radii are those of Maurer and Pontil's empirical Bernstein inequality. The bounds differ in variances and constants
@@ -36,7 +36,7 @@ def optimistic_marginal(marginal: Tensor, radius: Tensor) -> Tensor:
         \end{cases}
 
     If each true probability is within its radius, the "entropy" of the result is at least that of the true marginal.
-    The result does not sum to one. ``marginal`` itself is left alone: writing the result into the accumulated marginal,
+    The result does not sum to one. ``marginal`` itself is unchanged: writing the result into the accumulated marginal,
     as the authors' program does, spoils all later values.
 
     Args:
@@ -74,7 +74,7 @@ def is_bound_paper(sums: ClassSums, delta: float) -> Tensor:
 
     Args:
         sums: class sums of at least two samples.
-        delta: failure probability (divided by the number of looks already, if there are several).
+        delta: failure probability (already divided by the number of looks, if there are several).
     """
     _check(sums, delta)
     return _optimistic(sums, math.log(4.0 * sums.num_classes / delta), *_variances(sums, unbiased=True))
@@ -123,7 +123,7 @@ class InceptionFormula(Bound):
         return -float(self.formula(view.sums, view.level)), math.inf
 
 
-#: The bounds of the Inception Score that are reproduced.
+#: The reproduced bounds of the Inception Score.
 IS_BOUNDS: dict[str, Bound] = {
     "paper": InceptionFormula(is_bound_paper, "finite"),
     "authors": InceptionFormula(is_bound_authors),

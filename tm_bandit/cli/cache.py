@@ -1,4 +1,4 @@
-"""``tm-bandit cache``: where the features of image files are kept, and how to be rid of them."""
+"""``tm-bandit cache``: where the features of image files are kept, and how to delete them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tm_bandit.errors import printable
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show what is kept, after deleting it if that is wanted."""
+    """Show what is kept, after deleting it if asked to."""
     folder = arguments.cache or default_folder()
     if arguments.clear:
         clear(folder)

@@ -10,7 +10,7 @@ from tm_bandit.errors import InputError, printable
 
 
 def note(message: str) -> None:
-    """Say something beside the result: on standard error, so that standard output can be piped."""
+    """Print a note besides the result: on standard error, so that standard output can be piped."""
     print(f"tm-bandit: {printable(message)}", file=sys.stderr, flush=True)
 
 
@@ -32,11 +32,11 @@ class Progress:
         label: what is being done.
         unit: what is counted.
         quiet: show nothing.
-        every: seconds between two lines where there is no terminal; the environment variable
-            ``TM_BANDIT_PROGRESS_SECONDS`` overrules it.
+        every: seconds between two lines if there is no terminal; the environment variable
+            ``TM_BANDIT_PROGRESS_SECONDS`` overrides it.
 
     Raises:
-        InputError: if that variable holds no number of seconds.
+        InputError: if that variable is not a number of seconds.
     """
 
     def __init__(self, total: float, label: str, unit: str, quiet: bool = False, every: float = 10.0) -> None:
@@ -59,7 +59,7 @@ class Progress:
             self._print()
 
     def advance(self, count: float, detail: str = "") -> None:
-        """Count ``count`` more, with a word about where things stand."""
+        """Advance by ``count``, with a word about where things stand."""
         self._done += count
         if self._bar is not None:
             self._bar.set_postfix_str(detail, refresh=False)

@@ -20,12 +20,12 @@ from tm_bandit.extractors import Extractor
 #: Samples that go through the network at once.
 EMBEDDED_AT_ONCE = 50
 
-#: What decodes, resizes and embeds images: another version may do it in another way.
+#: What decodes, resizes and embeds images: another version may do it differently.
 _PACKAGES = ("tm-bandit", "torch", "torchvision", "torchmetrics", "torch-fidelity", "pillow", "numpy")
 
 
 class Sample(NamedTuple):
-    """What was read of a source.
+    """What was read from a source.
 
     Args:
         value: an image, or its row.
@@ -43,7 +43,7 @@ class Sample(NamedTuple):
 def make_cache(arguments: argparse.Namespace, extractor: Extractor, rows: str = "features") -> FeatureCache | None:
     """Return the cache of a network's rows; ``None`` if none is wanted, or the network has no name.
 
-    Networks by name are known by their weights. What a function or module of the user's computes can change without a
+    Named networks are identified by their weights. What a user's function or module computes can change without a
     trace in its weights, so its rows are not kept; nor are those of a network whose code is in a folder.
 
     Args:
@@ -90,7 +90,7 @@ def read_sample(source: SampleSource, cache: FeatureCache | None, index: int) ->
 
 
 def embed(samples: Sequence[Sample], extract: Callable[[Tensor], Tensor], cache: FeatureCache | None) -> Tensor:
-    """Return the rows of samples in their order, and keep those that are new.
+    """Return the rows of samples in order, and keep those that are new.
 
     A large batch goes through the network in parts, so that it fits into memory.
 
@@ -105,7 +105,7 @@ def embed(samples: Sequence[Sample], extract: Callable[[Tensor], Tensor], cache:
         made += extract(torch.stack([sample.value for sample in fresh[start : start + EMBEDDED_AT_ONCE]])).unbind()
     if cache is not None:
         pairs = zip(fresh, made, strict=True)
-        # A file that has changed meanwhile has another stamp, and which content was read nobody knows.
+        # A file that has changed meanwhile has another stamp, and it is unknown which content was read.
         cache.keep((s.key, row) for s, row in pairs if s.key is not None and s.file and cache.stamp(s.file) == s.key)
     rows = iter(made)
     device = made[0].device if made else torch.device("cpu")

@@ -17,7 +17,7 @@ from tm_bandit.execution.draw import Pairing
 def open_arms(arguments: argparse.Namespace, specs: Sequence[ArmSpec]) -> dict[str, Any]:
     """Open every arm: a :class:`~tm_bandit.data.SourceSampler` for folders and files, else a function.
 
-    Nothing is decoded yet, but whatever can be told to be wrong without that is refused here.
+    Nothing is decoded yet, but any error that can be found without decoding is raised here.
 
     Args:
         arguments: the parsed command line.
@@ -48,7 +48,7 @@ def open_arms(arguments: argparse.Namespace, specs: Sequence[ArmSpec]) -> dict[s
 
 
 def open_samples(arguments: argparse.Namespace, place: str) -> SampleSource:
-    """Open a folder or file with the options of the command line that say how to read one.
+    """Open a folder or file with the reading options of the command line.
 
     Args:
         arguments: the parsed command line.
@@ -62,7 +62,7 @@ def open_samples(arguments: argparse.Namespace, place: str) -> SampleSource:
 
 
 def pairing_of(arguments: argparse.Namespace, arms: dict[str, Any]) -> Pairing:
-    """Return how the noise of arms is paired: files have none, unless the user says that they correspond.
+    """Return how the noise of arms is paired: that of files is not, unless the user says that they correspond.
 
     Args:
         arguments: the parsed command line.
@@ -79,7 +79,7 @@ def check_supply(arms: dict[str, Any], budget: int, burn_in: int, quiet: bool) -
 
     Args:
         arms: the arms.
-        budget: samples that may be drawn in all.
+        budget: samples that may be drawn in total.
         burn_in: samples that every arm must provide.
         quiet: say nothing.
 
@@ -116,7 +116,7 @@ def _open_samples(arguments: argparse.Namespace, spec: ArmSpec) -> SourceSampler
 
 
 def _check_paired(arguments: argparse.Namespace, arms: dict[str, Any]) -> None:
-    """Refuse what cannot correspond sample by sample."""
+    """Refuse arms that cannot correspond sample by sample."""
     other = next((name for name, arm in arms.items() if not isinstance(arm, SourceSampler)), None)
     if other is not None:
         raise InputError(

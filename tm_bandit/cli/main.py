@@ -15,10 +15,10 @@ from tm_bandit.errors import BanditError, InputError, WeightsError, printable
 #: Exit codes, the same for every sub-command.
 OK, FAILED, BAD_INPUT = 0, 1, 2
 
-#: Characters of a complaint: a screenful.
+#: Longest error message, in characters: a screenful.
 _LONGEST = 1500
 
-#: The module of each sub-command in this room.
+#: The module of each sub-command in this package.
 _MODULES = {"cache": "cache", "stats": "stats", "select": "select", "report": "show", "watch": "watch"}
 
 
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = argparse.Namespace(command="demo", rest=words[1:]) if words[:1] == ["demo"] else None
     try:
         if any("\0" in word for word in words):
-            raise InputError("Expected words without NUL characters, but got one; no path has such a character.")
+            raise InputError("Expected arguments without NUL characters, but got one; no path has such a character.")
         return _run(arguments or build_parser().parse_args(words))
     except (InputError, WeightsError) as error:
         _complain(error)
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("tm-bandit: interrupted", file=sys.stderr)
         return FAILED
-    except BrokenPipeError:  # the reader of our output (head, less) has gone; say nothing more to it
+    except BrokenPipeError:  # the reader of our output (head, less) has gone; print nothing more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except OSError as error:  # a full disk, a lost network drive: the message says which file
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Run a sub-command. It is loaded only now: ``--help`` and typing errors should not wait for torch."""
+    """Run a sub-command. It is loaded only now: ``--help`` and typos should not wait for torch."""
     if arguments.command == "demo":
         from tm_bandit.demo import main as demo
 

@@ -18,7 +18,7 @@ from tm_bandit.errors import InputError
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor
 from tm_bandit.metrics.base import OptimisticMetric
 
-#: The scores that go by a name: how each is made, its usual network, and whether it compares with real samples.
+#: The named scores: how each is made, its usual network, and whether it compares with real samples.
 _METRICS: dict[str, tuple[Any, str, bool]] = {
     "fid": (OptimisticFID, "2048", True),
     "kid": (OptimisticKID, "2048", True),
@@ -34,13 +34,13 @@ _ROWS = 10_000
 def load_reference(arguments: argparse.Namespace) -> ReferenceStatistics | None:
     """Read the statistics of the real data, if the score needs them and they are in a file.
 
-    Of a folder of images they are computed by :func:`make_metric`, which has the network.
+    For a folder of images they are computed by :func:`make_metric`, which has the network.
 
     Args:
         arguments: the parsed command line.
 
     Raises:
-        InputError: if they are missing, or there are some that nobody needs.
+        InputError: if they are missing, or given but not needed.
     """
     name = arguments.metric
     needed = name in _METRICS and _METRICS[name][2]
@@ -77,7 +77,7 @@ def _computed(arguments: argparse.Namespace, extractor: Extractor) -> ReferenceS
 def make_metric(
     arguments: argparse.Namespace, arms: Iterable[Any], reference: ReferenceStatistics | None
 ) -> OptimisticMetric:
-    """Build the metric; without ``--feature`` its usual network, unless every arm consists of features.
+    """Build the metric; ``--feature`` defaults to its usual network, unless every arm consists of features.
 
     Args:
         arguments: the parsed command line.

@@ -26,7 +26,7 @@ def make_extractor(arguments: argparse.Namespace, default: str | int) -> Extract
 
     Raises:
         InputError: if there is no such network, weights file or device.
-        WeightsError: if its weights cannot be had.
+        WeightsError: if its weights cannot be found or fetched.
     """
     name = str(default) if arguments.feature is None else arguments.feature
     device = check_device(arguments.device)

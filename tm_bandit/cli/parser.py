@@ -23,8 +23,8 @@ examples:
   tm-bandit stats photos/ -o ref.npz --rows 5000            with rows, for select --metric kid
   tm-bandit stats ref.npz -o ref.pt                         convert to torch-fidelity's format
 
-The file opens in pytorch-fid and clean-fid (.npz) and in torch-fidelity (.pt). Theirs open here, and so do those of
-guided-diffusion, whose own evaluator needs more in a file than mean and covariance.
+The file opens in pytorch-fid and clean-fid (.npz) and in torch-fidelity (.pt). Their files open here, as do those of
+guided-diffusion, whose own evaluator needs more than mean and covariance in a file.
 """
 
 _SELECT_EXAMPLES = """\
@@ -61,8 +61,8 @@ examples:
   tm-bandit watch runs/checkpoints --module my.models:Flow --reference ref.npz
   tm-bandit watch runs --module my.models:build --reference ref.npz --out runs/watch --idle 3600
 
-Whole checkpoints (.ckpt, .pt, .safetensors) of any trainer are admitted when they have settled, and raced against the
-best so far. DIR/tm_bandit (or --out) gets selection.json, selection.html, which a browser reloads every 30 seconds,
+Complete checkpoints (.ckpt, .pt, .safetensors) of any trainer are admitted once they have settled, and raced against
+the best so far. DIR/tm_bandit (or --out) gets selection.json, selection.html, which a browser reloads every 30 seconds,
 and a link `best`. Nothing else is written or deleted. Ctrl-C ends it; the same command continues where it stopped.
 """
 
@@ -71,8 +71,8 @@ examples:
   tm-bandit cache                                           where it is, how many rows it has, and its size
   tm-bandit cache --clear
 
-Rows of image files are kept for networks that go by a name. They are found again only if neither the file, the weights,
-the options nor the packages have changed. Of more than 2 GB the older half is deleted.
+Rows of image files are kept for named networks, and reused only if neither the file, the weights, the options nor the
+packages have changed. Beyond 2 GB the older half is deleted.
 """
 
 _REPORT_EXAMPLES = """\
@@ -92,7 +92,7 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 def _at_least(minimum: int, most: int = 10**12) -> Callable[[str], int]:
-    """Return a parser of whole numbers from ``minimum`` to ``most``, by default more than any machine can do."""
+    """Return a parser of whole numbers from ``minimum`` to ``most``, by default more than any machine can handle."""
 
     def parse(text: str) -> int:
         try:
@@ -108,10 +108,10 @@ def _at_least(minimum: int, most: int = 10**12) -> Callable[[str], int]:
     return parse
 
 
-#: Processes that decode images unless somebody says otherwise.
+#: Default number of processes that decode images.
 DECODERS = min(4, os.cpu_count() or 1)
 
-#: The shape of an option that takes a number of things.
+#: The arguments of an option that takes a count.
 _COUNT: dict[str, Any] = {"metavar": "N", "type": _at_least(1)}
 
 
@@ -127,9 +127,9 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=OneLineParser)
     _add_stats(_command(commands, "stats", "make a reference file from images or features", _STATS_EXAMPLES))
     _add_select(_command(commands, "select", "find the best of several models", _SELECT_EXAMPLES))
-    _add_watch(_command(commands, "watch", "race new checkpoints beside a training", _WATCH_EXAMPLES))
+    _add_watch(_command(commands, "watch", "race new checkpoints while training runs", _WATCH_EXAMPLES))
     _add_report(_command(commands, "report", "show a saved result: table, plot, HTML page", _REPORT_EXAMPLES))
-    _add_cache_command(_command(commands, "cache", "show or clear the features that are kept", _CACHE_EXAMPLES))
+    _add_cache_command(_command(commands, "cache", "show or clear the cached features", _CACHE_EXAMPLES))
     _command(commands, "demo", "the whole story offline, in minutes", "")  # for the list; see main()
     return parser
 
@@ -225,7 +225,7 @@ def _add_select(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--paired",
         action="store_true",
-        help="sample i of every folder (by file name) or array (by row) had the same noise: draw in step",
+        help="sample i of every folder (by file name) or array (by row) used the same noise: draw in step",
     )
     how.add_argument(
         "--pairing",
@@ -310,7 +310,7 @@ def _add_watch(parser: argparse.ArgumentParser) -> None:
         "--module", metavar="PACKAGE:CLASS", required=True, help="the module's class, or a function that returns one"
     )
     _add_score(parser.add_argument_group("score"))
-    parser.add_argument("--out", metavar="DIR", help="folder of the watcher's own (default: DIR/tm_bandit)")
+    parser.add_argument("--out", metavar="DIR", help="the watcher's own folder (default: DIR/tm_bandit)")
     for name, default, text in (
         ("--budget", 1000, "samples for each new checkpoint and its rivals"),
         ("--batch-size", BATCH_SIZE, "samples per pull"),
@@ -339,12 +339,12 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
         help="where the features of image files are kept, so that the same files and network cost nothing the next "
         "time (default: tm-bandit in the user's cache folder; `tm-bandit cache` shows and clears it)",
     )
-    group.add_argument("--no-cache", action="store_true", help="keep no features, and use none that were kept")
+    group.add_argument("--no-cache", action="store_true", help="neither store features nor use stored ones")
 
 
 def _add_cache_command(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cache", metavar="DIR", help="the folder (default: tm-bandit in the user's cache folder)")
-    parser.add_argument("--clear", action="store_true", help="delete the features that are kept")
+    parser.add_argument("--clear", action="store_true", help="delete the cached features")
 
 
 def _add_reading(parser: argparse.ArgumentParser, title: str = "reading") -> None:

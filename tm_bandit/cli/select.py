@@ -36,7 +36,7 @@ from tm_bandit.selection.running import finish, kit_of, prepare
 def run(arguments: argparse.Namespace) -> int:
     """Pull arms until the budget is spent or the verdict is in, then show and write the result.
 
-    Started by torchrun, all processes draw; the first one alone writes and speaks.
+    Under torchrun all processes draw, and only the first one writes and prints.
     """
     with joined_ranks() as ranks:
         if ranks.world_size > 1 and arguments.device == "cuda":
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         error: Exception | None = None
         try:
             selector, arms, outputs = _prepare(arguments, ranks)
-        except BanditError as refusal:  # the other processes must hear of it before they wait for this one
+        except BanditError as refusal:  # the other processes must learn of it before they wait for this one
             error = refusal
         reason_of_all = ranks.first_error(error)
         if reason_of_all is not None:
@@ -127,12 +127,12 @@ def _prepare(arguments: argparse.Namespace, ranks: Ranks) -> tuple[_Selector, di
 
 
 class _Embedded:
-    """An arm as a sampler of rows: whatever it draws goes through the feature network, unless it is features already.
+    """An arm as a sampler of rows: what it draws goes through the feature network, unless it draws features.
 
     Args:
         arm: a sampler of images or features.
         metric: holds the feature network.
-        cache: rows of image files that are known already.
+        cache: rows of image files that are already known.
     """
 
     def __init__(self, arm: Any, metric: OptimisticMetric, cache: FeatureCache | None = None) -> None:
@@ -152,7 +152,7 @@ class _Embedded:
         samples = self._arm(num_samples, generator=generator) if self._with_generator else self._arm(num_samples)
         ready = isinstance(samples, Tensor) and samples.ndim == 2 and not isinstance(self._metric, OptimisticMean)
         if ready or not isinstance(samples, Tensor):
-            return samples  # features; anything but a tensor is refused by whoever called
+            return samples  # features; the caller refuses anything but a tensor
         return embed([Sample(sample) for sample in samples], self._metric.extract, None)
 
 
@@ -174,7 +174,7 @@ def _print_plan(selector: ModelSelector) -> None:
 
 
 def _pull(selector: _Selector, arguments: argparse.Namespace, quiet: bool) -> SelectionResult:
-    """Pull until the selector has had enough; Ctrl-C ends the run with what is known."""
+    """Pull until the selector is done; Ctrl-C ends the run with what is known."""
     kit = kit_of(selector, _chunk_size(arguments))
 
     def watch(names: Iterator[str | None]) -> bool:
@@ -210,14 +210,14 @@ def _chunk_size(arguments: argparse.Namespace) -> int:
 
 
 class _Selector(ModelSelector):
-    """A selector with arms that consist of files: they run out, and what is wrong with them is wrong input."""
+    """A selector whose arms may be files: these run out, and an error in them is an input error."""
 
     def take_stock(self, arms: dict[str, Any], several: bool) -> None:
         """Learn what the arms are.
 
         Args:
             arms: the arms by name.
-            several: whether other processes draw, so that only the number of draws tells how much is left.
+            several: whether other processes draw, so that only the number of draws shows how much is left.
         """
         self._files = {name: arm for name, arm in arms.items() if isinstance(arm, SourceSampler)}
         self._stock = {name: arm.remaining for name, arm in self._files.items()} if several else {}
@@ -234,7 +234,7 @@ class _Selector(ModelSelector):
         return asked
 
     def tell(self, pull: Pull, rows: Tensor | Exception, cost: float | None = None) -> None:
-        """Tell; an arm of files that used up its samples is held.
+        """Book a pull; an arm whose files are used up is held.
 
         Raises:
             InputError: if a sample of a file cannot be read or used, or if a file has too few of them.

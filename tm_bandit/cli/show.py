@@ -24,15 +24,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _load(path: str) -> SelectionResult:
-    """Read a result, naming the file in whatever is wrong with it."""
+    """Read a result; errors name the file."""
     try:
         result = SelectionResult.from_json(Path(path))
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
-    try:  # a file of the right form may still hold anything: whoever can draw this can draw the rest
+    try:  # a well-formed file may still hold anything: if this can be drawn, so can the rest
         str(result), render_html(result)
     except Exception as error:
         raise InputError(
-            f"Expected a result that can be shown, but got damage in {path} ({brief(error)}); make it anew."
+            f"Expected a result that can be shown, but got damage in {path} ({brief(error)}); make it again."
         ) from error
     return result

@@ -51,7 +51,7 @@ def parse_arms(texts: Sequence[str], patterns: Sequence[str] = ()) -> list[ArmSp
         patterns: paths, or patterns of paths.
 
     Raises:
-        InputError: if a name comes twice, a pattern matches nothing, or there is no arm.
+        InputError: if a name occurs twice, a pattern matches nothing, or there is no arm.
     """
     arms = [*(parse_arm(text) for text in texts), *match_patterns(patterns)]
     if not arms:
@@ -74,7 +74,7 @@ def parse_costs(texts: Sequence[str]) -> dict[str, float] | None:
         texts: each ``NAME=NUMBER``.
 
     Raises:
-        InputError: if one is anything else, or a name comes twice.
+        InputError: if one is anything else, or a name occurs twice.
 
     Example:
         >>> parse_costs(["fast=1", "cfg=4=50"])
@@ -96,9 +96,9 @@ def parse_costs(texts: Sequence[str]) -> dict[str, float] | None:
 
 
 def match_patterns(patterns: Sequence[str]) -> list[ArmSpec]:
-    """Return the arms that patterns of paths stand for, in the order of the numbers in their names.
+    """Return the arms that match patterns of paths, in the order of the numbers in their names.
 
-    A pattern that exists as a path, or names a function, is taken as it is. What comes twice is one arm.
+    A pattern that exists as a path, or names a function, is taken as it is. Duplicates are one arm.
 
     Args:
         patterns: as in a shell; ``**`` matches any folders.
@@ -156,7 +156,7 @@ def parse_variants(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
         texts: the variants.
 
     Raises:
-        InputError: if one is not a JSON object, or a name comes twice.
+        InputError: if one is not a JSON object, or a name occurs twice.
 
     Example:
         >>> parse_variants(['cfg3={"scale": 3.0}', "plain={}"])
@@ -191,7 +191,7 @@ def is_python_reference(text: str) -> bool:
 
 
 def import_reference(text: str) -> Any:
-    """Import what ``package.module:attribute`` names, also from the current folder, where it is looked for last.
+    """Import what ``package.module:attribute`` names; the current folder is searched last.
 
     The folder stays at the end of the path: what was imported may import more when it is called.
 

@@ -77,7 +77,7 @@ def statistics_of(
         extractor: the network; features are taken as they are.
         arguments: the parsed command line.
         rows: how many rows to keep.
-        unreadable: gets what was left out.
+        unreadable: collects what was left out.
         batch_size: images per step.
 
     Raises:
@@ -140,7 +140,7 @@ def _embedded(extractor: Extractor, samples: list[Sample], ready: bool, cache: F
 
 
 class _Samples(Dataset[Any]):
-    """The source for worker processes: an unreadable sample becomes a text, which crosses processes unharmed."""
+    """The source for worker processes: an unreadable sample becomes a string, which crosses processes unharmed."""
 
     def __init__(self, source: SampleSource, cache: FeatureCache | None) -> None:
         self._source = source

@@ -1,4 +1,4 @@
-"""``tm-bandit watch``: race new checkpoints beside a training."""
+"""``tm-bandit watch``: race new checkpoints while training runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tm_bandit.selection.watcher import Watcher
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Watch until Ctrl-C, or until nothing new has come for ``--idle`` seconds; then show what is known."""
+    """Watch until Ctrl-C, or until nothing new has appeared for ``--idle`` seconds; then show what is known."""
     module_class = import_reference(arguments.module)
     if not callable(module_class):
         raise InputError(

@@ -1,4 +1,4 @@
-"""Arrays of images or features in ``.npy`` and ``.npz`` files, read from disk only where they are touched."""
+"""Arrays of images or features in ``.npy`` and ``.npz`` files, read from disk only as needed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ArraySource(SampleSource):
     """Samples in one array: images ``(N, H, W, 3)``, ``(N, 3, H, W)`` or ``(N, H, W)``, or features ``(N, d)``.
 
     Args:
-        array: the samples; a memory map is read only where it is indexed.
+        array: the samples; only the indexed parts of a memory map are read.
         path: the file that they come from.
         resize: the width and height to bring images to; ``None`` leaves them as they are.
 
@@ -70,7 +70,7 @@ class ArraySource(SampleSource):
 
     @property
     def is_features(self) -> bool:
-        """Whether the rows are features already."""
+        """Whether the rows are already features."""
         return self._array.ndim == 2
 
     def __len__(self) -> int:
@@ -113,7 +113,7 @@ def array_names(path: str | os.PathLike[str]) -> list[str]:
 
 
 def open_array(path: str | os.PathLike[str], name: str = "arr_0") -> np.ndarray[Any, Any]:
-    """Open one array of a ``.npy`` or ``.npz`` file, as a memory map where the file is not compressed.
+    """Open one array of a ``.npy`` or ``.npz`` file, as a memory map if the file is not compressed.
 
     ``numpy`` loads the members of an ``.npz`` file whole; 50,000 images of 256 pixels would take 10 GB. A stored
     (uncompressed) member is a plain ``.npy`` file at some offset, so it can be mapped just as well.
@@ -135,10 +135,10 @@ def open_array(path: str | os.PathLike[str], name: str = "arr_0") -> np.ndarray[
 
 @contextmanager
 def _reading(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn whatever is wrong with a file into one line that names it."""
+    """Turn any error in reading a file into one line that names it."""
     try:
         yield
-    except Exception as error:  # zipfile, zlib, numpy and the header's parser all raise errors of their own
+    except Exception as error:  # zipfile, zlib, numpy and the header's parser all raise their own errors
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(
             f"Expected a readable .npy or .npz file, but got {os.fspath(path)} ({reason}); save it again."
@@ -178,7 +178,7 @@ def _sample_key(keys: Sequence[str], path: Path, key: str | None) -> str:
 
 
 def _check_samples(array: np.ndarray[Any, Any], path: Path) -> bool:
-    """Refuse what is neither images nor features; return whether the channels of images come last."""
+    """Refuse anything but images or features; return whether the channels of images come last."""
     numeric = array.dtype == np.uint8 or np.issubdtype(array.dtype, np.floating)
     shape = "x".join(map(str, array.shape)) or "a single number"
     if not array.shape or 0 in array.shape:

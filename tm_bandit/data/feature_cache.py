@@ -1,4 +1,4 @@
-"""Rows of image files that were computed before: found again as long as neither file, network nor options change."""
+"""Rows of image files that were computed before: reused as long as neither file, network nor options change."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ T = TypeVar("T")
 #: Name of the file in a cache folder.
 FILE = "features.sqlite"
 
-#: A file that was changed less than so long ago may change again within the same tick of the file system's clock.
+#: A file that was changed less than this long ago may change again within the same tick of the file system's clock.
 _SETTLED_NS = 2_000_000_000
 
-#: Bytes of the rows that are kept; 250,000 rows of Inception. Of more, the older half goes.
+#: Most bytes of rows that are kept: 250,000 rows of Inception. Beyond that, the older half is deleted.
 _LARGEST = 2_000_000_000
 
 #: Seconds to wait for another process that writes.
@@ -39,7 +39,7 @@ _TABLE = (
 
 
 def default_folder(environment: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
-    """Return where a user's caches are: ``XDG_CACHE_HOME``, or what the platform says.
+    """Return where a user's caches are: in ``XDG_CACHE_HOME``, or where the platform puts them.
 
     Args:
         environment: the environment variables.
@@ -84,7 +84,7 @@ class FeatureCache:
         changed = max(status.st_mtime_ns, status.st_ctime_ns)
         if time.time_ns() - changed < _SETTLED_NS:
             return None
-        # The time of the last change of any kind cannot be set: it tells a copy with the old file's time and size.
+        # The time of the last change of any kind cannot be set: it reveals a copy with the old file's time and size.
         parts = (self.identity, place, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
         return hashlib.blake2b(repr(parts).encode("utf-8", "surrogateescape"), digest_size=20).digest()
 

@@ -22,7 +22,7 @@ from tm_bandit.errors import InputError
 #: File name endings that count as images; everything else in a folder is ignored.
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")
 
-#: Pixels of an image that are accepted unless somebody says more: what the largest cameras make. Each takes fifteen
+#: Default limit on the pixels of an image: what the largest cameras make. Each takes fifteen
 #: bytes of memory (measured), so a small file of one colour could fill any machine.
 MAX_PIXELS = 64_000_000
 
@@ -34,7 +34,7 @@ _AT_ONCE = 64  # headers that a thread reads in one go: handing them out one by 
 
 
 class _Header(NamedTuple):
-    """What the first bytes of an image file tell: its size, or why it cannot be opened."""
+    """What the first bytes of an image file say: its size, or why it cannot be opened."""
 
     path: Path
     size: tuple[int, int] | None
@@ -58,7 +58,7 @@ def list_images(folder: str | os.PathLike[str], suffixes: Sequence[str] | None =
     endings = tuple(suffix.lower() for suffix in known)
     found, seen = [], set()
     for parent, folders, files in os.walk(root, followlinks=True):
-        # A link to a folder above or beside would let its images count twice, or without end.
+        # A link to a parent or sibling folder would let its images count twice, or without end.
         if (place := os.path.realpath(parent)) in seen:
             folders.clear()
             continue
@@ -100,7 +100,7 @@ def resize_pixels(image: np.ndarray[Any, Any], side: int) -> np.ndarray[Any, Any
     """Bring an image to ``side`` pixels in both directions: bicubic with antialiasing, channel by channel.
 
     Args:
-        image: shape ``(channels, H, W)``; floats come back as float32, within the range that they had.
+        image: shape ``(channels, H, W)``; floats come back as float32, within their original range.
         side: the new width and height.
 
     Example:
@@ -193,20 +193,20 @@ def _check_one_size(headers: Sequence[_Header], folder: Path) -> None:
 
 @cache
 def _kinds() -> list[str]:
-    """Return those kinds of images that this version of Pillow decodes."""
+    """Return the kinds of images that this version of Pillow decodes."""
     Image.init()
     return [kind for kind in _KINDS if kind in Image.OPEN]
 
 
 def _check_regular(path: str | os.PathLike[str]) -> None:
     if os.path.exists(path) and not os.path.isfile(path):
-        raise ValueError("not a regular file")  # whoever opens a pipe waits for ever
+        raise ValueError("not a regular file")  # opening a pipe would wait forever
 
 
 def _check_pixels(image: Image.Image, most: int) -> None:
     width, height = image.size
     if width * height > most:
-        raise ValueError(f"{width * height:,} pixels, {most:,} are allowed: raise --max-pixels if it is no trap")
+        raise ValueError(f"{width * height:,} pixels, {most:,} are allowed: raise --max-pixels if you trust it")
 
 
 def _read_header(path: Path, max_pixels: int) -> _Header:
@@ -225,7 +225,7 @@ def _read_headers(paths: Sequence[Path], max_pixels: int) -> list[_Header]:
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
-    """Convert any mode to RGB the way people expect, where Pillow's own conversion would clip or warn."""
+    """Convert any mode to RGB the way people expect, even if Pillow's own conversion would clip or warn."""
     if image.mode.startswith("I"):  # 16-bit grey: Pillow clips it to 255, which turns nearly everything white
         image.load()
         return Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8)).convert("RGB")

@@ -29,9 +29,9 @@ class SourceSampler:
         seed: the run's seed.
         replacement: draw each time from all samples; the source is then never used up, but repeated samples add no
             information and the confidence bounds are too narrow.
-        skip_unreadable: go on with the next sample when one cannot be read; ``left_out`` lists what could not.
+        skip_unreadable: continue with the next sample when one cannot be read; ``left_out`` lists what could not.
         paired: leave the name out of the order, so that all sources of one length are drawn from in step: sample i of
-            one comes when sample i of another does.
+            one is drawn when sample i of another is.
 
     Example:
         >>> import numpy as np
@@ -68,10 +68,10 @@ class SourceSampler:
         return None if self.replacement else len(self._order) - self._position
 
     def seek(self, position: int) -> None:
-        """Go on after the first ``position`` samples: several processes can share a deck if each is told where.
+        """Continue after the first ``position`` samples: several processes can share a deck if each is told where.
 
-        Where unreadable samples are skipped nobody knows how many come before, and with replacement nobody cares: the
-        sampler then stays where it is.
+        If unreadable samples are skipped, it is unknown how many come before, and with replacement it does not matter:
+        the sampler then stays where it is.
 
         Args:
             position: how many samples come before the next.
@@ -81,7 +81,7 @@ class SourceSampler:
 
     @property
     def left_out(self) -> list[str]:
-        """What could not be read, when the source was opened and since."""
+        """What could not be read, when the source was opened or since."""
         return [*map(str, self.source.unreadable), *self._unreadable]
 
     def __call__(self, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
@@ -98,7 +98,7 @@ class SourceSampler:
         return torch.stack(self.take(num_samples, self.source.__getitem__, generator))
 
     def take(self, num_samples: int, read: Callable[[int], T], generator: torch.Generator | None = None) -> list[T]:
-        """Read samples in a way of one's own, one by one; otherwise as a call.
+        """Read samples one by one with a function of the caller's; otherwise like a call.
 
         Args:
             num_samples: how many are wanted.
@@ -131,7 +131,7 @@ class SourceSampler:
         return int(self._order[self._position - 1])
 
     def _leave_out(self, index: int) -> None:
-        """Remember an unreadable sample; with replacement it also leaves the deck, lest it come up for ever."""
+        """Remember an unreadable sample; with replacement it also leaves the deck, or it would come up forever."""
         self._unreadable.append(self.source.describe(index))
         if self.replacement:
             self._order.remove(index)

@@ -14,7 +14,7 @@ from tm_bandit.errors import InputError
 
 
 class SampleSource(ABC):
-    """Samples that exist already: counted without being read, and read one by one when they are asked for.
+    """Samples that already exist: counted without being read, and read one by one on demand.
 
     Args:
         path: the folder or file that the samples come from; error messages name it. ``unreadable`` lists the files
@@ -60,7 +60,7 @@ def open_source(
 
     Args:
         path: the folder or file.
-        key: the name of the array inside an ``.npz`` file; needed only where the usual names leave a choice.
+        key: the name of the array inside an ``.npz`` file; needed only if the usual names leave a choice.
         resize: bring every image to this many pixels in both directions; without it, a folder whose images differ in
             size is refused.
         skip_unreadable: leave out the image files whose header cannot be read, instead of refusing the folder.

@@ -1,6 +1,6 @@
 """The whole story offline in minutes: train, select among checkpoints, check the choice against the truth.
 
-``tm-bandit demo`` (or ``python -m tm_bandit demo``) runs :func:`main`. The parts can be used in examples of one's own:
+``tm-bandit demo`` (or ``python -m tm_bandit demo``) runs :func:`main`. The parts can be used in your own examples:
 :mod:`tm_bandit.demo.digits` has the data and the classifier, :mod:`tm_bandit.demo.flow` the generative model.
 """
 
@@ -29,7 +29,7 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("tm_bandit_demo"), help="folder (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="seed of everything random (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON; the story goes to stderr")
-    parser.add_argument("--fast", action="store_true", help="seconds, not minutes: no more than a sign of life")
+    parser.add_argument("--fast", action="store_true", help="seconds, not minutes: only a smoke test")
     options = parser.parse_args(args)
     if options.seed < 0:
         raise InputError(f"Expected a seed of at least 0, but got {options.seed}; choose another one.")
@@ -41,6 +41,6 @@ def main(args: Sequence[str] | None = None) -> int:
     from tm_bandit._device import one_thread
     from tm_bandit.demo.story import FAST, FULL, run  # only now: --help need not wait for torch
 
-    with one_thread():  # the networks are small: two threads beside one busy core take forty times as long
+    with one_thread():  # the networks are small: two threads next to a busy core take forty times as long
         run(options.out, seed=options.seed, scale=FAST if options.fast else FULL, as_json=options.json)
     return 0

@@ -69,8 +69,8 @@ class DigitsData(pl.LightningDataModule):
 class DigitFlow(pl.LightningModule):
     """Flow matching with straight paths from noise to data, on 8 x 8 digits.
 
-    The learning rate follows cosine cycles with warm restarts. Each restart throws the weights about, so the last
-    checkpoint is not the best one: this is what makes the choice worth the while.
+    The learning rate follows cosine cycles with warm restarts. Each restart throws the weights off, so the last
+    checkpoint is not the best one, which makes choosing worthwhile.
 
     Args:
         lr: the learning rate at the start of a cycle.

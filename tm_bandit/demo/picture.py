@@ -16,7 +16,7 @@ from tm_bandit.report.result import SelectionResult
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Arms that are shown, from the best on: where the tie is near.
+#: Arms that are shown, from the best on: where the tie is close.
 _SHOWN = 12
 
 
@@ -41,10 +41,10 @@ def make_figure(
     Args:
         race: a paired race among the arms.
         truth: true FID of every arm, the best first.
-        uniform: samples per arm, and the scores of all arms in each evaluation with so many.
+        uniform: samples per arm, and the scores of all arms in each evaluation with that many.
         images: samples by title.
     """
-    # Figure without pyplot: no window system is asked for, and no global state is left behind.
+    # Figure without pyplot: no window system is needed, and no global state is left behind.
     from matplotlib.figure import Figure
 
     names = list(truth)[:_SHOWN]
@@ -115,7 +115,7 @@ def _verdict(pick: str, truth: Mapping[str, float]) -> str:
 
 
 def _head(axes: Any, title: str, spent: str, verdict: str, colour: str) -> None:
-    """Write what was done, what it cost and what came of it, one line each."""
+    """Write what was done, what it cost and the outcome, one line each."""
     axes.set_title(title, fontsize=12, fontweight="bold", pad=40)
     for height, text, style in (
         (25, spent, {"fontsize": 9, "color": "#5c6470"}),

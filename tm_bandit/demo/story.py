@@ -39,7 +39,7 @@ class Scale:
         classifier_steps: batches that the classifier is trained on.
         epochs: of the generative model.
         every: epochs between validations.
-        budget: samples per validation and metric, at the most.
+        budget: the most samples per validation and metric.
         batch_size: samples per pull during training.
         pool: samples per arm that the selections after training draw from.
         samples: what the paired race and uniform evaluation are compared at.
@@ -77,7 +77,7 @@ class Trials(NamedTuple):
     uniform: dict[int, list[dict[str, float]]]
 
 
-#: Two ways to sample from each set of weights: in twenty steps, from where on more make no difference, or in two.
+#: Two ways to sample from each set of weights: in twenty steps, beyond which more make no difference, or in two.
 VARIANTS: dict[str, dict[str, Any]] = {"20 steps": {"steps": 20}, "2 steps": {"steps": 2}}
 
 FULL = Scale()
@@ -168,7 +168,7 @@ def selectors(
 
 
 def fit(data: DigitsData, callbacks: Sequence[pl.Callback], seed: int, scale: Scale) -> None:
-    """Train the generative model, with the average of its weights beside it."""
+    """Train the generative model, and keep the average of its weights."""
     with _quiet(), torch.random.fork_rng(devices=[]):
         pl.seed_everything(seed, verbose=False)
         trainer = pl.Trainer(
@@ -189,7 +189,7 @@ def measure_all(
     folder: Path, names: Sequence[str], classifier: DigitClassifier, reference: ReferenceStatistics, num: int, seed: int
 ) -> dict[str, check.Truth]:
     """Draw a pool of samples from every arm, all from the same noise, and score it."""
-    elsewhere = 1_000_003 * (seed + 1)  # nothing to do with the seeds of the training
+    elsewhere = 1_000_003 * (seed + 1)  # unrelated to the seeds of training
     return {
         name: check.measure(_sampler(folder, name), classifier, Logits(classifier), reference, num, seed=elsewhere)
         for name in names
@@ -350,7 +350,7 @@ def _sampler(folder: Path, arm: str) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Drop what Lightning itself says about devices, workers and its cloud; lines of the callbacks are shown."""
+    """Drop what Lightning itself says about devices, workers and its cloud; the callbacks' lines are shown."""
     lightning = str(Path(pl.__file__).parent)
     logger = logging.getLogger("lightning.pytorch.utilities.rank_zero")
 
@@ -361,7 +361,7 @@ def _quiet() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", category=PossibleUserWarning)
-            warnings.filterwarnings("ignore", message=".*LeafSpec.*")  # of torch to Lightning
+            warnings.filterwarnings("ignore", message=".*LeafSpec.*")  # from torch to Lightning
             yield
     finally:
         logger.removeFilter(of_others)

@@ -15,17 +15,17 @@ from tm_bandit.report.result import SelectionResult
 #: An arm counts as right if its FID is at most this much worse than the best: less than what the closest two differ by.
 TOLERANCE = 0.02
 
-#: Samples that are drawn at a time: what the network makes of more of them does not fit into a processor's cache.
+#: Samples that are drawn at a time: the network's values for more would not fit into a processor's cache.
 _AT_ONCE = 250
 
 
 class Truth(NamedTuple):
     """One arm's pool of samples and its scores.
 
-    Selections draw from the pool, with replacement. So its scores are the truth about them, without an error.
+    Selections draw from the pool, with replacement. So its scores are the truth about them, without error.
 
     Args:
-        features: one row per sample; row i of every arm is made of the same noise.
+        features: one row per sample; row i of every arm is made from the same noise.
         fid: plain FID of all rows.
         inception_score: Inception Score of all rows.
     """
@@ -74,13 +74,13 @@ def right(pick: str | None, truths: Mapping[str, Truth]) -> bool:
 
 
 def race(truths: Mapping[str, Truth], reference: ReferenceStatistics, budget: int, seed: int) -> SelectionResult:
-    """Select among all arms from the same noise, until the selector stops by itself: all else is its default.
+    """Select among all arms from the same noise, until the selector stops by itself, with default settings.
 
     Args:
         truths: the arms; samples are drawn from their pools.
         reference: statistics of the real images.
-        budget: samples that it may draw at the most.
-        seed: says which samples.
+        budget: the most samples that it may draw.
+        seed: decides which samples.
     """
     selector = ModelSelector(
         OptimisticFID(feature="none", reference=reference),
@@ -93,7 +93,7 @@ def race(truths: Mapping[str, Truth], reference: ReferenceStatistics, budget: in
 
 
 def pick_within(result: SelectionResult, num_samples: int) -> str | None:
-    """Return what a selection recommended when it had drawn so many samples, or at its end if that came before.
+    """Return what a selection recommended when it had drawn this many samples, or at its end if that came first.
 
     Args:
         result: the selection.
@@ -107,7 +107,7 @@ def pick_within(result: SelectionResult, num_samples: int) -> str | None:
 def uniform(
     truths: Mapping[str, Truth], reference: ReferenceStatistics, each: int, repeats: int
 ) -> list[dict[str, float]]:
-    """Evaluate all arms equally, as is usual: by the plain FID, every arm from noise of its own.
+    """Evaluate all arms equally, as is usual: by the plain FID, each arm with its own noise.
 
     Args:
         truths: the arms; samples are drawn from their pools.

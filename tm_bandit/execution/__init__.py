@@ -1,4 +1,4 @@
-"""Who carries out pulls: from a pull to the rows of its samples."""
+"""Carrying out pulls: from a pull to the rows of its samples."""
 
 from tm_bandit._guards import preserved_rng
 from tm_bandit.execution.draw import Sampler, carry_out, stable_seed, takes_generator

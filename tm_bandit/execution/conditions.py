@@ -21,8 +21,8 @@ ConditionsLike = Sequence[Any] | Tensor | Callable[[int, int], Any]
 def shuffled(length: int, start: int, count: int, *seed: object) -> list[int]:
     """Return a part of an endless stream of indices, in which every pass over the list is a new permutation.
 
-    So any two entries of the list are used equally often, up to one, however many samples are drawn. An entry of the
-    stream depends on its position and the seed alone.
+    So the uses of any two entries of the list differ by at most one, however many samples are drawn. An entry of the
+    stream depends only on its position and the seed.
 
     Args:
         length: length of the list.
@@ -94,7 +94,7 @@ class Conditions:
             seed: decides the order of a list.
 
         Raises:
-            InputError: if they cannot be had, or a function returns another number of them.
+            InputError: if they cannot be obtained, or a function returns the wrong number of them.
         """
         try:
             taken = self._read(draw, size, seed) if is_sequence(self._given) else self._given(draw, size)
@@ -151,7 +151,7 @@ def chunk_of(conditions: tuple[Any, ...] | Tensor, chunk: int, size: int) -> tup
 
 
 def is_sequence(value: object) -> bool:
-    """Whether conditions are a list of some kind: also a dataset or an array, but not a text, which is one prompt."""
+    """Whether conditions are a list of some kind: a dataset or an array too, but not a string, which is one prompt."""
     if isinstance(value, (Tensor, np.ndarray)):
         return value.ndim > 0
     return hasattr(value, "__len__") and hasattr(value, "__getitem__") and not isinstance(value, (str, bytes, Mapping))

@@ -1,4 +1,4 @@
-"""A draw: what it is made of, and how it is carried out in this process, from a seeded call of the sampler to rows."""
+"""A draw: what defines it, and how it is carried out in this process, from a seeded call of the sampler to rows."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 #: Whether draw k of every arm has the same noise, or each arm has its own.
 Pairing = Literal["common", "independent"]
 
-#: ``sampler(num_samples)`` returns a batch. It may take ``generator=``, and must take ``conditions=`` where there are
-#: some.
+#: ``sampler(num_samples)`` returns a batch. It may take ``generator=``, and must take ``conditions=`` if there are
+#: any.
 Sampler = Callable[..., Tensor]
 
 
@@ -44,7 +44,7 @@ def stable_seed(*parts: object) -> int:
 def same_noise(one: int, two: int) -> bool:
     """Whether a generator may draw the same with two seeds: on the CPU, torch's takes their low 32 bits only.
 
-    Among 5,000 draws that happens once in 300 runs. A batch that counts twice is no harm, and nobody's fault.
+    Among 5,000 draws that happens once in 300 runs. A batch that counts twice does no harm.
 
     Example:
         >>> same_noise(7, 7 + 2**32), same_noise(7, 8)
@@ -65,9 +65,9 @@ def chunk_seed(seed: int, chunk: int) -> int:
 
 @dataclass(frozen=True)
 class DrawPlan:
-    """Says what draw k of an arm is made of; it depends on nothing that happens in a run.
+    """Defines draw k of an arm, independently of anything that happens in a run.
 
-    Two arms that get the same noise and conditions err alike, and most of the error cancels in their difference.
+    Two arms that get the same noise and conditions make similar errors, most of which cancel in their difference.
 
     Args:
         seed: the run's seed.
@@ -105,7 +105,7 @@ class DrawPlan:
             size: samples to draw.
 
         Raises:
-            InputError: if the conditions cannot be had.
+            InputError: if the conditions cannot be obtained.
         """
         pull = Pull(arm, draw, size, self.seed_for(arm, draw))
         if self.conditions is None:
@@ -148,12 +148,12 @@ def carry_out(
         pull: what to draw.
         sampler: the arm's sampler.
         metric: turns samples into rows.
-        samples: ``"features"`` if the sampler returns rows already.
+        samples: ``"features"`` if the sampler already returns rows.
         with_generator: whether ``sampler`` takes a generator; ``None`` looks at its signature.
 
     Raises:
         ArmError: if the sampler fails, or returns samples that the metric cannot score.
-        NotReadyError: if the metric cannot be used yet, which is no arm's fault.
+        NotReadyError: if the metric cannot be used yet, which is not the arm's fault.
         WeightsError: if the weights of its feature network cannot be found.
     """
     if with_generator is None:
@@ -180,14 +180,14 @@ def draw_rows(
     with_generator: bool = True,
     conditions: tuple[Any, ...] | Tensor = (),
 ) -> Tensor:
-    """Return the rows of a seeded batch; the caller seeds the global random states and puts them back.
+    """Return the rows of a seeded batch; the caller seeds the global random states and restores them.
 
     Args:
         sampler: draws the batch.
         num_samples: samples to draw.
         seed: seed of the generator.
         metric: turns samples into rows.
-        samples: ``"features"`` if the sampler returns rows already.
+        samples: ``"features"`` if the sampler already returns rows.
         with_generator: whether ``sampler`` takes a generator.
         conditions: of the samples; empty if there are none.
 
@@ -229,7 +229,7 @@ def draw_seeded(
         conditions: of the samples, handed over as a list, or as a tensor on ``device``; not at all if there are none.
 
     Raises:
-        ArmError: if the sampler fails or returns anything else than that many samples.
+        ArmError: if the sampler fails or returns anything but that many samples.
     """
     given: dict[str, Any] = {"generator": torch.Generator(device).manual_seed(seed)} if with_generator else {}
     if len(conditions):

@@ -1,4 +1,4 @@
-"""Handing out pulls to workers: several are under way, and what is selected depends on the seed alone."""
+"""Handing out pulls to workers: several are under way, and the selection depends on the seed alone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Order:
     Args:
         pull: the pull.
         tried: the places at which it failed.
-        answer: rows and cost, or the reason why there are none; ``None`` as long as there is neither.
+        answer: rows and cost, or the reason why there are none; ``None`` while there is neither.
     """
 
     pull: Pull
@@ -50,8 +50,8 @@ class Order:
 def pulls_by_workers(run: Run, kit: Kit, workers: Workers, timeout: float | None = None) -> Generator[str]:
     """Make pulls until there are none left, and yield the arm of each.
 
-    Pulls are told in the order in which they were asked, and new ones are asked only after a pull was told. So the
-    choices do not depend on which worker was faster.
+    Pulls are told in the order in which they were asked for, and a new one is asked for only after one was told. So
+    the choices do not depend on which worker was faster.
 
     Args:
         run: the selector.
@@ -105,7 +105,7 @@ def _tell(run: Run, order: Order) -> None:
 
 
 class _Desk:
-    """Who does what at the moment.
+    """Which worker does what at the moment.
 
     Args:
         workers: who draws.
@@ -135,7 +135,7 @@ class _Desk:
         future.add_done_callback(lambda done: self._news.put((place, done)))
 
     def drop(self, arm: str) -> None:
-        """Do not draw what nobody needs any more.
+        """Stop drawing what is no longer needed.
 
         Args:
             arm: an arm that was retired.
@@ -168,7 +168,7 @@ class _Desk:
                 self._lost = f"a worker could not be started: {_reason(error)}"
         elif place in self._busy and self._busy[place][0] is future:
             self._take(place)
-        # What was drawn is told next, which takes a moment; whoever drew it goes on meanwhile.
+        # What was drawn is told next, which takes a moment; the worker that drew it continues meanwhile.
         self._assign()
 
     def _assign(self) -> None:
@@ -177,7 +177,7 @@ class _Desk:
             if not self.waiting:
                 return
             place = self._idle.popleft()
-            # What failed at a place goes to another one, if there is another one.
+            # What failed at one place goes to another, if there is one.
             fitting = (order for order in self.waiting if place not in order.tried or len({*order.tried}) >= places)
             order = next(fitting, None)
             if order is None:
@@ -186,7 +186,7 @@ class _Desk:
             self.waiting.remove(order)
             try:
                 future = self._workers.submit(place, order.pull)
-            except Exception as error:  # a pool whose process has died while it was idle
+            except Exception as error:  # a pool whose process died while idle
                 self.waiting.appendleft(order)
                 self._lost = _reason(error)
                 self.start(place)
@@ -213,7 +213,7 @@ class _Desk:
             self.start(place)
 
     def _take(self, place: int) -> None:
-        """Take what a worker has to say."""
+        """Take a worker's answer."""
         future, order = self._busy.pop(place)
         try:
             drawn = future.result()
@@ -229,7 +229,7 @@ class _Desk:
         elif isinstance(drawn, ArmError):
             self._fail(order, place, drawn)
         else:
-            raise drawn  # no arm's fault, and no other worker will fare better
+            raise drawn  # not the arm's fault, and no other worker will fare better
 
     def _fail(self, order: Order, place: int, error: ArmError) -> None:
         order.tried.append(place)

@@ -59,12 +59,12 @@ class Factory:
 
 @dataclass
 class Kit:
-    """All that is needed to carry out pulls.
+    """Everything needed to carry out pulls.
 
     Args:
         samplers: the samplers by the names of their arms.
         metric: turns samples into rows.
-        samples: ``"features"`` if samplers return rows already.
+        samples: ``"features"`` if samplers already return rows.
         chunk_size: samples per call of a sampler; ``None`` draws a pull in one call.
     """
 
@@ -72,9 +72,9 @@ class Kit:
     metric: OptimisticMetric
     samples: Literal["images", "features"] = "images"
     chunk_size: int | None = None
-    #: Is shown the first samples of each arm, as far as they are images and drawn in this process, one call at a time.
+    #: Gets the first samples of each arm, if they are images and drawn in this process, one call at a time.
     seen: Callable[..., None] | None = None
-    #: Where it was made, and which one it is: two runs may use the same workers.
+    #: Where it was made, and its number: two runs may use the same workers.
     owner: int = field(default_factory=os.getpid)
     token: str = field(default_factory=lambda: secrets.token_hex(8))
 
@@ -177,7 +177,7 @@ def keep(kit: Kit) -> None:
 
 
 def forget(kit: Kit) -> None:
-    """Let go of a kit."""
+    """Drop a kit."""
     _kits.pop(kit.token, None)
 
 

@@ -1,4 +1,4 @@
-"""The loop of a run: pulls are made here, by all ranks of a group, or by workers; a bar shows how far it is."""
+"""The loop of a run: pulls are made here, by all ranks of a group, or by workers; a bar shows the progress."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Run(Protocol):
 
     budget: float
     batch_size: int
-    #: Whether pulls are told with what they cost.
+    #: Whether pulls are told with their cost.
     measures: bool
 
     @property
     def used(self) -> float:
-        """What is spent of the budget."""
+        """How much of the budget is spent."""
 
     @property
     def unit(self) -> str:
@@ -47,7 +47,7 @@ class Run(Protocol):
         """Return the pulls to make next, and put them under way."""
 
     def tell(self, pull: Pull, rows: Tensor | Exception, cost: float | None = None) -> None:
-        """Book what came of a pull."""
+        """Book the outcome of a pull."""
 
     def give_back(self, pull: Pull) -> None:
         """Take back a pull that will never be told."""
@@ -59,7 +59,7 @@ class Run(Protocol):
         """Return the state."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what :meth:`state_dict` returned."""
+        """Restore what :meth:`state_dict` returned."""
 
 
 def run_to_the_end(

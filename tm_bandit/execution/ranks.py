@@ -1,6 +1,6 @@
-"""Processes that draw together: rank 0 decides, all draw their chunks of a pull, and the rows come together.
+"""Processes that draw together: rank 0 decides, all draw their chunks of a pull, and the rows are gathered.
 
-It is one protocol over ``torch.distributed``, whoever started the processes: torchrun, accelerate or Lightning.
+It is one protocol over ``torch.distributed``, whatever started the processes: torchrun, accelerate or Lightning.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class Ranks:
     def gather(self, part: Tensor | Exception) -> Tensor:
         """Stack the ranks' tensors along a new first dimension.
 
-        What each rank has is agreed on first. A backend that is handed tensors of different sizes aborts the process,
-        or returns garbage.
+        The ranks first agree on what each of them has. A backend that is handed tensors of different sizes aborts the
+        process, or returns garbage.
 
         Args:
             part: this rank's tensor, or why it has none.
@@ -144,7 +144,7 @@ def _group_device() -> torch.device:
 def joined_ranks() -> Iterator[Ranks]:
     """Join the processes that torchrun or accelerate has started; without them, this process is alone.
 
-    A group that exists is used and left as it is. One that is made here ends with the block.
+    An existing group is used and left as it is. One that is made here ends with the block.
 
     Example:
         >>> with joined_ranks() as ranks:
@@ -157,7 +157,7 @@ def joined_ranks() -> Iterator[Ranks]:
         yield Ranks(dist.get_rank(), dist.get_world_size())
     elif int(os.environ.get("WORLD_SIZE", 1)) > 1 and "RANK" in os.environ and "MASTER_ADDR" in os.environ:
         store, rank, world_size = _meeting_place()
-        # Rows are small: they need no faster way than that of the CPU.
+        # Rows are small: they need nothing faster than the CPU.
         dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size)
         try:
             yield Ranks(rank, world_size)
@@ -174,7 +174,7 @@ _joined = itertools.count()
 def _meeting_place() -> tuple[Any, int, int]:
     """Return a store for a new group, which of the processes this is, and how many there are.
 
-    Each group has names of its own in it: those of an ended one still lead to where nobody listens any more.
+    Each group has its own names in it: those of an ended group lead to where nobody listens.
     """
     store, rank, world_size = _rendezvous()
     names = dist.PrefixStore(f"tm_bandit/{next(_joined)}", store)  # type: ignore[attr-defined]
@@ -193,7 +193,7 @@ class Share:
     """Which chunks of a pull a rank draws, so that the rows do not depend on the number of ranks.
 
     A chunk is one call of the sampler; its seed belongs to the chunk, not to the rank. All ranks make the same number
-    of calls (a sampler may itself communicate); what is too much is cut off after the gathering.
+    of calls (a sampler may itself communicate); surplus rows are cut off after gathering.
 
     Args:
         batch_size: rows of a pull.
@@ -252,7 +252,7 @@ def default_chunk_size(batch_size: int) -> int:
 
 
 def idle_ranks(batch_size: int, chunk_size: int, world_size: int) -> str:
-    """Return what to say if a pull is made of fewer calls than there are ranks; empty if it is not.
+    """Return a warning if a pull is made of fewer calls than there are ranks, else an empty string.
 
     Args:
         batch_size: rows of a pull.
@@ -264,7 +264,7 @@ def idle_ranks(batch_size: int, chunk_size: int, world_size: int) -> str:
         return ""
     return (
         f"a pull of {batch_size} samples is drawn in {chunks} calls of the sampler, so {world_size - chunks} of "
-        f"{world_size} ranks draw samples that are thrown away; give chunk_size={max(1, batch_size // world_size)}."
+        f"{world_size} ranks draw samples that are thrown away; set chunk_size={max(1, batch_size // world_size)}."
     )
 
 
@@ -312,7 +312,7 @@ def _tell(run: Run, kit: Kit, pull: Pull, ranks: Ranks) -> None:
     start = time.perf_counter()
     try:
         rows = _drawn(kit, pull, ranks)
-        # This rank's clock counts for all of them: the others are not asked.
+        # This rank's clock counts for all: the others are not asked.
         run.tell(pull, rows, time.perf_counter() - start if run.measures else None)
     except ArmError as error:
         run.tell(pull, error)
@@ -341,6 +341,6 @@ def _drawn(kit: Kit, pull: Pull, ranks: Ranks) -> Tensor:
     part: Tensor | Exception
     try:
         part = kit.rows(pull, share.chunks(ranks.rank))
-    except Exception as error:  # any: the other ranks must hear of it before they wait for the rows
+    except Exception as error:  # any: the other ranks must learn of it before they wait for the rows
         part = error
     return share.merge(ranks.gather(part))

@@ -21,10 +21,10 @@ PATIENCE = 10.0
 class RayWorkers(Workers):
     """Actors of a Ray cluster; each holds the samplers and the feature network.
 
-    ``ray start --head`` starts a Ray on this machine; without ``address`` and without one that runs, one is started for
+    ``ray start --head`` starts Ray on this machine; if no ``address`` is given and none is running, one is started for
     the run and ended with it. Modules that samplers are made of must be where the actors are: call
-    ``ray.init("ray://host:10001", runtime_env={"working_dir": "."})`` before a run to send them there. An actor that is
-    given a GPU has its feature network there; let samplers be a :class:`~tm_bandit.execution.Factory` that builds on
+    ``ray.init("ray://host:10001", runtime_env={"working_dir": "."})`` before a run to send them there. An actor with a
+    GPU has its feature network there; let samplers be a :class:`~tm_bandit.execution.Factory` that builds on
     ``"cuda"``.
 
     Args:
@@ -33,7 +33,7 @@ class RayWorkers(Workers):
         address: of the cluster, as ``ray.init`` takes it: ``"auto"``, ``"local"`` or ``"ray://host:10001"``.
 
     Raises:
-        InputError: if Ray is not installed, or the resources are none.
+        InputError: if Ray is not installed, or these are not resources.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class RayWorkers(Workers):
         except Exception as error:
             raise InputError(
                 f"Expected a Ray cluster at {address!r}, but it does not answer ({brief(error)}); start one with "
-                "`ray start --head`, or give 'local' for one of the run's own."
+                "`ray start --head`, or give 'local' to start one for this run."
             ) from error
         self._ours = True
 
@@ -120,7 +120,7 @@ def _knock(address: str) -> None:
 
 
 def _future(reference: Any) -> Future[Any]:
-    """Return the future of an answer. What Ray raises is a page with a traceback; its last line says what happened."""
+    """Return the future of an answer. Ray raises a page with a traceback; its last line says what happened."""
     answer: Future[Any] = Future()
 
     def pass_on(done: Future[Any]) -> None:
@@ -141,7 +141,7 @@ class _Actor:
         unpack(packed, device)
 
     def ready(self) -> None:
-        """Answer once the actor is there."""
+        """Answer once the actor is ready."""
 
     def draw(self, token: str, pull: Pull) -> Drawn | None:
         """Carry out a pull."""

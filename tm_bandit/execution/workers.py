@@ -1,4 +1,4 @@
-"""Who draws at the same time: processes of this machine, or any ``concurrent.futures.Executor``."""
+"""Parallel workers: processes of this machine, or any ``concurrent.futures.Executor``."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Workers(ABC):
             kit: what the workers hold.
 
         Raises:
-            InputError: if they cannot be had.
+            InputError: if they are not available.
         """
 
     @abstractmethod
     def start(self, place: int) -> Future[object]:
-        """Put a new worker at a place; an earlier one there is ended, whatever it does. The future is done when it can.
+        """Put a new worker at a place, ending any earlier one there. The future is done when the worker is ready.
 
         Args:
             place: which one.
@@ -65,7 +65,7 @@ class Workers(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End all workers, also those that are still at work."""
+        """End all workers, including those still at work."""
 
 
 def make_workers(workers: int | Executor | Workers) -> Workers:
@@ -89,7 +89,7 @@ def make_workers(workers: int | Executor | Workers) -> Workers:
 
 
 class ProcessWorkers(Workers):
-    """Processes of this machine. Each is an executor of one process: if it dies, only its own pull is concerned.
+    """Processes of this machine. Each is an executor of one process: if it dies, only its own pull is affected.
 
     With a metric on a GPU, the first worker uses the first GPU, the second the next, and round again.
 
@@ -108,7 +108,7 @@ class ProcessWorkers(Workers):
     def start(self, place: int) -> Future[object]:
         self._end(place)
         self._pools[place] = one_process()
-        # Before anything else: one that hangs while it unpacks its kit can be ended as well.
+        # Before anything else: one that hangs while it unpacks its kit can then be ended too.
         self._pids[place] = self._pools[place].submit(os.getpid)
         device = f"cuda:{place % self._gpus}" if self._gpus else None
         return self._pools[place].submit(_move_in, self._packed, device)
@@ -126,13 +126,13 @@ class ProcessWorkers(Workers):
         pool = self._pools.pop(place, None)
         if pool is None:
             return
-        with suppress(OSError, BrokenExecutor):  # it is dead already
+        with suppress(OSError, BrokenExecutor):  # it is already dead
             os.kill(self._pids.pop(place).result(), getattr(signal, "SIGKILL", signal.SIGTERM))
         pool.shutdown(wait=True, cancel_futures=True)
 
 
 def process_context() -> BaseContext:
-    """Return how processes are started: without what this process has in memory, and soon.
+    """Return how processes are started: fast, and without what this process has in memory.
 
     On Linux one process imports torch, which takes seconds, and the workers are forked from it. It has no threads and
     no GPU, which a fork would break; this process may have both.
@@ -150,9 +150,9 @@ def one_process() -> ProcessPoolExecutor:
 
 
 def _stay_with_parent() -> None:
-    """End this process when its parent ends: nobody else ends the worker of a process that was killed.
+    """End this process when its parent ends: otherwise the worker of a killed process would live on.
 
-    It comes before the first task, because a worker waits for its tasks for ever: it holds both ends of their pipe.
+    It comes before the first task, because a worker waits for its tasks forever: it holds both ends of their pipe.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that selects
     parent = multiprocessing.parent_process()
@@ -172,21 +172,21 @@ def _follow(parent: Any) -> None:
 
 
 class ExecutorWorkers(Workers):
-    """The workers of an executor that somebody else made: a pool of threads or processes, loky, Dask, MPI.
+    """The workers of an executor that was made elsewhere: a pool of threads or processes, loky, Dask, MPI.
 
-    A worker is sent the samplers and the feature network once, when it is first found without them. What hangs cannot
-    be ended from here: with ``timeout=`` its place is given up.
+    A worker is sent the samplers and the feature network once, when it is first found without them. A worker that hangs
+    cannot be ended from here: with ``timeout=`` its place is given up.
 
     Args:
         executor: the executor; it is not shut down.
-        num_workers: how many workers it has; ``None`` if it is one of ``concurrent.futures``, which tell.
+        num_workers: how many workers it has; ``None`` if it is one of ``concurrent.futures``, which say so.
     """
 
     def __init__(self, executor: Executor, num_workers: int | None = None) -> None:
         known = num_workers if num_workers is not None else getattr(executor, "_max_workers", None)
         if known is None:
             raise InputError(
-                f"Expected an executor that tells how many workers it has, but got {type(executor).__name__}; give "
+                f"Expected an executor that says how many workers it has, but got {type(executor).__name__}; give "
                 "workers=ExecutorWorkers(executor, num_workers)."
             )
         super().__init__(known)
@@ -201,8 +201,8 @@ class ExecutorWorkers(Workers):
     @override
     def start(self, place: int) -> Future[object]:
         last = self._answers.get(place)
-        # An executor that lives on has replaced whoever failed. One that is broken stays so, and a pull that hangs
-        # keeps a worker for ever.
+        # An executor that lives on has replaced the worker that failed. One that is broken stays so, and a pull that
+        # hangs keeps a worker forever.
         if last is not None and (not last.done() or isinstance(last.exception(), BrokenExecutor)):
             raise InputError(
                 "Expected the workers of the executor to answer in time, but one hangs or has died, and cannot be "
@@ -226,7 +226,7 @@ class ExecutorWorkers(Workers):
                     packed.add_done_callback(lambda done: pass_on(done, again=False))
                 else:
                     answer.set_result(drawn or ArmError("a worker forgot what it was sent"))
-            except BanditError as error:  # the kit cannot be sent, which is no worker's fault
+            except BanditError as error:  # the kit cannot be sent, which is not the worker's fault
                 answer.set_result(error)
             except BaseException as error:
                 answer.set_exception(error)

@@ -1,4 +1,4 @@
-"""CLIP of the transformers package: features of images and their agreement with prompts, in one pass for both."""
+"""CLIP from the transformers package: features of images and their agreement with prompts, in one pass for both."""
 
 from __future__ import annotations
 
@@ -89,11 +89,11 @@ class Clip(Network):
         ready = self.processor(return_tensors="pt", **inputs).to(model.device)
         with torch.no_grad(), evaluating(model):
             found = getattr(model, method)(**ready)
-        # Before version 5 the features themselves, now an output that holds them.
+        # Before version 5 the features themselves, since then an output that holds them.
         return found if isinstance(found, Tensor) else found.pooler_output
 
     def to(self, device: torch.device | None = None, dtype: torch.dtype | None = None) -> None:
-        """Move or convert the network; remembered features are dropped, being of the old kind."""
+        """Move or convert the network; remembered features are dropped, as they are outdated."""
         super().to(device, dtype)
         self._latest = None
 

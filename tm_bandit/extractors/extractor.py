@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tm_bandit._device import check_dense
 from tm_bandit.errors import InputError
 
-#: Name of the extractor that extracts nothing: rows were computed elsewhere, and nobody knows by what.
+#: Name of the extractor that extracts nothing: rows were computed elsewhere, by an unknown network.
 NO_EXTRACTOR = "none"
 
 
@@ -49,7 +49,7 @@ class Network:
 
     Args:
         function: what is called with a batch: a module or any callable that returns an ``(N, d)`` tensor.
-        label: what the network is called in messages; two networks with one label count as the same.
+        label: what the network is called in messages; two networks with the same label count as the same.
     """
 
     def __init__(self, function: Callable[..., Any], label: str) -> None:
@@ -97,11 +97,11 @@ class Network:
 
 
 class NetworkHandle:
-    """One metric's grip on a network that it shares with others.
+    """One metric's handle on a network that it shares with others.
 
-    torchmetrics' ``FeatureShare`` puts its cache into the ``forward`` of the object it is given. That cache knows
-    batches by their identity and keeps them alive, so it must stay with the metrics of that collection: it ends up in a
-    handle.
+    torchmetrics' ``FeatureShare`` puts its cache into the ``forward`` of the object it is given. That cache
+    identifies batches by their identity and keeps them alive, so it must stay with the metrics of that collection: it
+    ends up in a handle.
 
     Args:
         network: the network to be called.
@@ -171,13 +171,13 @@ class Extractor:
             network: a stand-in for the extractor's own network, as torchmetrics' ``FeatureShare`` installs it.
 
         Raises:
-            InputError: if the inputs are not what the network expects, or the network returned no ``(N, d)`` rows.
+            InputError: if the inputs are not what the network expects, or it did not return ``(N, d)`` rows.
         """
         check_dense(inputs)
         if self.network is None:
             return check_output(inputs, inputs, self.name)
         self.check(inputs)
-        # `FeatureShare` gives all metrics the network of the first, also if they have another one.
+        # `FeatureShare` gives all metrics the network of the first, even if they have another one.
         run = network if network is not None and _behind(network) is self.network else self.network
         return check_output(run(inputs, self.layer), inputs, self.name)
 
@@ -189,7 +189,7 @@ class Extractor:
             check_unit_range(inputs)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Extractor:
-        """Put the network onto a device of its own, or into a dtype, for all metrics that share it.
+        """Put the network on its own device, or into a dtype, for all metrics that share it.
 
         From then on it stays there, whatever device the metrics are moved to: inputs travel to the network.
 
@@ -203,7 +203,7 @@ class Extractor:
         return self
 
     def follow(self, device: torch.device) -> None:
-        """Move along with a metric, unless :meth:`to` gave the network a device of its own."""
+        """Move along with a metric, unless :meth:`to` gave the network its own device."""
         if self.network is not None and not self.pinned:
             self.network.to(device)
 
@@ -303,7 +303,7 @@ def _match_weights(layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put ``module`` into evaluation mode and give each of its parts its own mode back afterwards."""
+    """Put ``module`` into evaluation mode and restore the mode of each of its parts afterwards."""
     training = [part for part in module.modules() if part.training]
     for part in training:
         part.training = False

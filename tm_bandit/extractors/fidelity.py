@@ -29,7 +29,7 @@ class FidelityNetwork(Network):
 
     @property
     def num_features(self) -> int:
-        """Length of a row: read from the network where it says so, else known from its name."""
+        """Length of a row: read from the network if it says so, else known from its name."""
         visual = getattr(getattr(self.function, "model", None), "visual", None)
         size = getattr(visual, "output_dim", None)
         return size if isinstance(size, int) else FIDELITY_NETWORKS[self.label]
@@ -67,7 +67,7 @@ class _Dinov2(nn.Module):
 
 
 def fidelity_network(name: str, path: str | os.PathLike[str] | None) -> FidelityNetwork:
-    """Return the named network: the one in use already, if there is one.
+    """Return the named network: the one already in use, if there is one.
 
     Args:
         name: name in torch-fidelity's registry.
@@ -131,7 +131,7 @@ def _clip(name: str, path: Path | None) -> nn.Module:
         return _module(FeatureExtractorCLIP(name, ["clip"], verbose=False))
 
     class FromTensors(FeatureExtractorCLIP):  # type: ignore[misc]
-        """torch-fidelity runs the code of a file to get at its tensors. Here it is given the tensors alone."""
+        """torch-fidelity runs the code of a file to get its tensors. Here it is given only the tensors."""
 
         def __init__(self, state: dict[str, Tensor]) -> None:
             FeatureExtractorBase.__init__(self, name, ["clip"])
@@ -148,7 +148,7 @@ def _vgg16(path: Path | None) -> nn.Module:
 
     if path is None:
         return _module(FeatureExtractorVGG16("vgg16", ["fc2_relu"], verbose=False))
-    # torch-fidelity unpickles (or runs) whatever a file holds, so look first whether that is tensors and nothing else.
+    # torch-fidelity unpickles (or runs) whatever a file holds, so first check that it holds nothing but tensors.
     if weights.is_torchscript(path):
         raise ValueError(f"{path} is a TorchScript archive")
     weights.load_tensors(path)
@@ -164,7 +164,7 @@ def _dinov2(name: str, path: Path | None) -> nn.Module:
         return _Dinov2(torch.hub.load(str(path), _dinov2_model(name), source="local"))  # type: ignore[no-untyped-call]
     raise ValueError(
         f"{path} is not a clone of https://github.com/{_DINOV2_REPOSITORY}, and weights without a network are "
-        "not enough; a TorchScript file would run code of its own: if you trust it, pass feature=torch.jit.load(path)"
+        "not enough; a TorchScript file would run its own code: if you trust it, pass feature=torch.jit.load(path)"
     )
 
 

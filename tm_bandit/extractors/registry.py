@@ -34,7 +34,7 @@ def resolve(
             TensorFlow resize, which most published reference files were made with, is ``False``.
 
     Raises:
-        InputError: if ``feature`` is nothing of the above.
+        InputError: if ``feature`` is none of the above.
         WeightsError: if the weights of a named network cannot be found or fetched.
 
     Example:
@@ -63,8 +63,8 @@ def resolve(
 
 
 def _named(key: str, weights_path: str | os.PathLike[str] | None, *, normalize: bool, antialias: bool) -> Extractor:
-    """Build one of the networks that go by a name."""
-    # Imported here: torch-fidelity drags torchvision along, which nobody needs who brings features or a module.
+    """Build one of the named networks."""
+    # Imported here: torch-fidelity drags torchvision along, which is not needed for ready-made features or a module.
     if key in INCEPTION_LAYERS:
         from tm_bandit.extractors.inception_network import inception_network
 

@@ -14,7 +14,7 @@ from tm_bandit._arguments import check_flag
 from tm_bandit.errors import InputError
 from tm_bandit.extractors.extractor import evaluating
 
-#: What counts as a second argument that wants conditions, even if it has a default.
+#: Names of a second argument that takes conditions, even if it has a default.
 _NAMES = ("conditions", "prompts", "labels", "text", "target")
 
 
@@ -24,7 +24,7 @@ class Score:
     Args:
         function: ``samples -> (n,)`` or ``(samples, conditions) -> (n,)``: a callable, a module, or a torchmetrics
             metric. A metric that returns one value for a batch is asked sample by sample, and is reset afterwards.
-        conditional: whether it wants the conditions (prompts, labels, reference images); ``None`` looks at its
+        conditional: whether it takes the conditions (prompts, labels, reference images); ``None`` looks at its
             signature for a second argument that has no default, or that is called ``conditions``, ``prompts``,
             ``labels``, ``text`` or ``target``.
 
@@ -58,8 +58,8 @@ class Score:
             conditions: one per sample.
 
         Raises:
-            InputError: if the score wants conditions and there are none, or it returns anything else than one number
-                per sample.
+            InputError: if the score takes conditions and there are none, or it returns anything but one number per
+                sample.
         """
         if self.conditional and (conditions is None or (len(samples) and not len(conditions))):
             raise InputError(
@@ -131,13 +131,13 @@ def _wants_conditions(function: Callable[..., Any]) -> bool:
 
 
 def _stacked(part: Any) -> Any:
-    """Return a list of tensors as one tensor, and everything else as it is."""
+    """Return a list of tensors as one tensor, and anything else as it is."""
     tensors = isinstance(part, (list, tuple)) and len(part) > 0 and all(isinstance(item, Tensor) for item in part)
     return torch.stack(tuple(part)) if tensors else part
 
 
 def _at(part: Any, weight: Tensor | None) -> Any:
-    """Return a tensor where the network's weights are, in their dtype if it is a floating one."""
+    """Return a tensor on the device of the network's weights, in their dtype if it is a floating one."""
     if weight is None or not isinstance(part, Tensor):
         return part
     return part.to(weight.device, weight.dtype if part.is_floating_point() else None)

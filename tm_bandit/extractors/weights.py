@@ -69,8 +69,8 @@ def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """Read a file of named tensors, refusing pickles that would run code.
 
     Args:
-        path: a file written by ``torch.save(module.state_dict(), path)``, or a TorchScript archive, whose code is left
-            alone: only the tensors are read.
+        path: a file written by ``torch.save(module.state_dict(), path)``, or a TorchScript archive, of which only the
+            tensors are read.
 
     Raises:
         ValueError: if the file holds something else.
@@ -99,7 +99,7 @@ def convert_inception(source: dict[str, Tensor], target: dict[str, Tensor]) -> d
     bases = [name.removesuffix(".weight") for name in source if name.endswith(".weight")]
     blocks = [name.removesuffix(".conv.weight") for name in target if name.endswith(".conv.weight")]
     if len(bases) != len(blocks):
-        raise ValueError(f"it holds {len(bases)} convolutions, where the FID Inception network has {len(blocks)}")
+        raise ValueError(f"it holds {len(bases)} convolutions, but the FID Inception network has {len(blocks)}")
     converted = dict(target)
     for base, block in zip(bases, blocks, strict=True):
         weight = source[f"{base}.weight"]

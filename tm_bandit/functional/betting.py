@@ -1,10 +1,10 @@
-r"""Bounds of the mean of bounded scores that hold at every sample count, the first ones included.
+r"""Bounds of the mean of bounded scores that hold at every sample count, including the first ones.
 
 The width of a confidence sequence with an estimated variance is an approximation at ten samples. Scores with known
-limits need none: whoever bets against a wrong mean grows rich. The bound is where the gambler's capital stays below
-:math:`1 / \alpha`, which a fair game passes with probability :math:`\alpha` at most, ever (Ville's inequality). This is
-the capital process of Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting" (2024), with
-the bets of their equation 26, one side at a time.
+limits need none: betting against a wrong mean makes a gambler rich. The bound is where the gambler's capital stays
+below :math:`1 / \alpha`, which a fair game passes with probability :math:`\alpha` at most, ever (Ville's inequality).
+This is the capital process of Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting"
+(2024), with the bets of their equation 26, one side at a time.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ def betting_lower_bound(scores: Tensor, alpha: float) -> Tensor:
         \hat\mu_i = \frac{1/2 + \sum_{j \le i} x_j}{i + 1}, \quad
         \hat\sigma^2_i = \frac{1/4 + \sum_{j \le i} (x_j - \hat\mu_j)^2}{i + 1}
 
-    Every factor falls in :math:`m`, so the bound is the root of one falling function. A bet is made before its score is
-    seen, so the order of the scores matters a little, and any order is valid.
+    Every factor decreases in :math:`m`, so the bound is the root of one decreasing function. A bet is made before its
+    score is seen, so the order of the scores matters a little, and any order is valid.
 
     Args:
         scores: shape ``(..., n)``; the mean is that of the last dimension, and every leading index is a series.
         alpha: probability of ever being above the mean, in (0, 1).
 
     Returns:
-        The bounds, shape ``(...)``; 0 where nothing is known.
+        The bounds, shape ``(...)``; 0 if nothing is known.
 
     Raises:
         InputError: if a score lies outside of [0, 1].

@@ -1,7 +1,7 @@
 r"""How far a running mean may be from its expectation, at all sample counts at once.
 
 A bandit looks at its bounds after every pull, so a confidence interval for one fixed sample count is the wrong tool:
-looked at often enough it is crossed almost surely. A *confidence sequence* is wide enough to be looked at for ever.
+looked at often enough, it is crossed almost surely. A *confidence sequence* is wide enough to be looked at forever.
 Both sequences here are written for scores of variance one; multiply by the standard deviation.
 """
 
@@ -20,10 +20,10 @@ WIDTHS: tuple[str, ...] = ("mixture", "lil")
 
 #: The sample count at which the mixture is tightest: bandit arms live between 20 and a few thousand samples.
 _TIGHTEST_AT = 100
-#: Fewer scores than this say too little of their spread; with as many, the sequences held in all our scenarios.
+#: Fewer scores than this say too little about their spread; with as many, the sequences held in all our scenarios.
 LEAST_SCORES = 10
 #: Fewest samples with which an interval is promised: a mode with 2 % of the mass is then seen with probability 98 %. A
-#: far mode that no sample has shown is in no variance either, and no width allows for it.
+#: far mode that no sample has shown is not in any variance either, and no width allows for it.
 MIN_CERTIFIED = 200
 
 
@@ -92,7 +92,7 @@ class ScoreMoments:
 
 
 def as_width(kind: str) -> WidthKind:
-    """Return the name of a confidence sequence, once it is known to be one."""
+    """Return the name of a confidence sequence after checking that it is one."""
     return "lil" if kind == "lil" else "mixture"
 
 
@@ -193,11 +193,12 @@ def mean_interval(scores: ScoreMoments, alpha: float, kind: WidthKind = "mixture
 
     Args:
         scores: the moments of the scores.
-        alpha: probability of each end to be ever crossed, in (0, 1).
+        alpha: probability that an end is ever crossed, in (0, 1).
         kind: the confidence sequence.
 
     Returns:
-        Lower and upper end; infinite with fewer than ten scores, or if all are equal: nothing is known of their spread.
+        Lower and upper end; infinite with fewer than ten scores, or if all are equal: nothing is known about their
+        spread.
 
     Example:
         >>> lower, upper = mean_interval(ScoreMoments(100, 5.0, 2.0, 0.0), 0.05)

@@ -34,15 +34,15 @@ FITTINGS: tuple[str, ...] = ("crossfit", "predictable")
 #: The finest division into folds; coarser ones are unions of these. Bounds at 200 rows with 2, 5, 10, 20 folds: 29.7,
 #: 29.9, 31.7, 31.9.
 FOLDS = 10
-#: The first fit, and so the fewest rows with which a witness says anything: one per fold.
+#: The first fit, and so the fewest rows for which a witness is informative: one per fold.
 MIN_ROWS = FOLDS
-#: A witness is fitted anew when the number of rows has grown by this factor: all refits together cost eight last ones.
+#: A witness is refitted when the number of rows has grown by this factor: all refits together cost eight last ones.
 REFIT_GROWTH = 1.15
 #: From this many rows on a witness changes little, and a refit costs more: the growth that it waits for.
 LATE_ROWS, LATE_GROWTH = 200, 1.3
 #: From here on half as many folds: a refit costs half. The count itself was not tuned, nor were the two above.
 MERGE_FOLDS_AT = 250
-#: Training rows that the damping looks at: it needs their standard deviation only, which so many tell to a sixteenth.
+#: Training rows that the damping looks at: it needs only their standard deviation, which this many give to a sixteenth.
 _DAMPING_ROWS = 128
 
 
@@ -75,10 +75,10 @@ def num_folds(count: int) -> int:
 
 
 def fold_numbers(start: int, stop: int) -> Tensor:
-    """Folds of the rows ``start`` to ``stop``: each ten rows in a row are dealt to the ten folds in a scrambled order.
+    """Folds of the rows ``start`` to ``stop``: every ten consecutive rows go to the ten folds in a scrambled order.
 
-    The folds are as even as can be, and a pattern in the order of the samples, such as labels that go round in a cycle,
-    is no pattern in the folds. In a coarser division into ``K`` the fold is this number modulo ``K``.
+    The folds are as even as possible, and a pattern in the order of the samples, such as a cycle of labels, is not a
+    pattern in the folds. In a coarser division into ``K`` the fold is this number modulo ``K``.
 
     Args:
         start: number of the first row.
@@ -146,7 +146,7 @@ def sum_folds(grouped: Tensor, layout: FoldLayout, axes: Axes, block: int) -> Fr
 
 
 def leave_one_out(folds: FrechetSums) -> FrechetSums:
-    """For each fold the sums over all the other folds.
+    """Return, for each fold, the sums over all other folds.
 
     Args:
         folds: sums per fold; the folds are the last of the leading dimensions.

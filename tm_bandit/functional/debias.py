@@ -1,4 +1,4 @@
-r"""Near-unbiased estimates: the plug-in minus the bias that it must have at this sample count.
+r"""Near-unbiased estimates: the plug-in minus the bias expected at this sample count.
 
 The plug-in Frechet distance (with the :math:`1/n` covariance) is too large for one reason only: the mean and the trace
 parts are unbiased together, but :math:`\mathrm{Tr}(S_r^{1/2} \hat S S_r^{1/2})^{1/2}` is concave in the sample
@@ -25,11 +25,11 @@ _NEGLIGIBLE = 1e-14
 #: Nodes of the integral, and how far they reach below and above the logarithm of the largest eigenvalue. Chosen by
 #: hand; the tests hold the result against simulated rows.
 _NODES, _BELOW, _ABOVE = 300, 35.0, 16.0
-#: Rows in multiples of the dimension from which the arm's own fitted spectrum counts even where it says more bias than
+#: Rows in multiples of the dimension from which the arm's own fitted spectrum counts even if it gives more bias than
 #: the reference's curve, and from which it counts fully: below, a rotated arm would be debiased by half its distance.
 _OWN_FROM, _OWN_FULLY = 0.5, 1.0
 #: The slope ratio begins to count at this multiple of the dimension, where each half has as many rows as dimensions,
-#: and counts fully at twice that. Below, extrapolation from halves has even the wrong sign.
+#: and counts fully at twice that. Below, extrapolation from halves even has the wrong sign.
 _SLOPE_FROM = 2
 
 
@@ -38,7 +38,7 @@ class RootTrace(NamedTuple):
 
     Args:
         value: the trace.
-        num: number of rows behind it.
+        num: number of rows it was computed from.
     """
 
     value: float
@@ -90,7 +90,7 @@ def expected_root_trace(spectrum: Tensor, count: int) -> float:
 
 
 def _zero_of_t(values: Tensor, freedom: int) -> float:
-    """Return where the equivalent of ``t`` begins: zero if rows outnumber the axes, else by bisection."""
+    """Return where the equivalent of ``t`` begins: at zero if rows outnumber the axes, else found by bisection."""
     if freedom >= values.numel():
         return 0.0
     low, high = -80.0, math.log(values.numel())
@@ -144,7 +144,7 @@ def merge_biases(curve: float, own: float, count: int, dim: int) -> float:
     The reference's curve is too high for an arm whose spectrum has collapsed. The fit knows no rotation beyond its
     block, so for a rotated arm it is too high until there are about as many rows as dimensions. For a spectrum that is
     flatter than the reference's the curve is too low, but below the dimension such an arm cannot be told from a rotated
-    one. The minimum of two guesses with noise is too low itself, which shows where the distance is near zero.
+    one. The minimum of two noisy guesses is itself too low, which shows when the distance is near zero.
 
     Args:
         curve: bias by the reference's curve, scaled to the total variance of the rows.
@@ -186,8 +186,8 @@ def second_order_noise(eigenvalues: Tensor) -> float:
 def slope_weight(count: int, dim: int) -> float:
     """Return how much the measured slope of the bias counts against the bias that the spectrum implies.
 
-    Up to twice the dimension the spectrum is the better guide, and costs nothing. Later its error (of rows that are far
-    from Gaussian) is larger than the noise of a slope that is measured by splitting the rows.
+    Up to twice the dimension the spectrum is the better guide, and costs nothing. Later its error (for rows far from
+    Gaussian) is larger than the noise of a slope measured by splitting the rows.
 
     Args:
         count: number of rows.
@@ -220,9 +220,9 @@ def slope_ratio(whole: RootTrace, parts: Sequence[RootTrace], bias: Callable[[in
 def debiased_log_is(fold_prob: Tensor, fold_num: Tensor, mean_entropy: float, witness_mean: float) -> float:
     r"""Near-unbiased :math:`\log \mathrm{IS}` from sums per fold.
 
-    The mean of two corrections of the plug-in, clipped to what is between the plug-in and the witness mean: the
-    jackknife that leaves out one fold in turn, and the midpoint between the plug-in and the cross-fitted
-    :math:`\mathrm{KL}` to the other folds' marginal, whose biases have opposite signs. Nor is it above :math:`\log C`.
+    The mean of two corrections of the plug-in, clipped to lie between the plug-in and the witness mean: the jackknife
+    that leaves out one fold in turn, and the midpoint between the plug-in and the cross-fitted :math:`\mathrm{KL}` to
+    the other folds' marginal, whose biases have opposite signs. It is also at most :math:`\log C`.
 
     Args:
         fold_prob: sum of the class probabilities per fold, ``(K, C)``.

@@ -2,7 +2,7 @@ r"""The Frechet distance between two Gaussians, from covariances or straight fro
 
 All routes use symmetric eigenvalue problems only. The nonzero eigenvalues of :math:`\Sigma \Sigma_r` are those of
 :math:`\Sigma_r^{1/2} \Sigma \Sigma_r^{1/2}`, and with :math:`\Sigma = X^\top X / n` (centred rows) also those of the
-:math:`n \times n` matrix :math:`X \Sigma_r X^\top / n`, which is far smaller while rows are fewer than dimensions.
+:math:`n \times n` matrix :math:`X \Sigma_r X^\top / n`, which is far smaller with fewer rows than dimensions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tm_bandit.errors import InputError
 
-#: How much larger noise above zero may be than the noise that shows itself below zero: a margin, as the two are alike.
+#: How much larger noise above zero may be than the noise seen below zero: a margin, as the two are alike.
 _NOISE_FACTOR = 8.0
 
 #: Up to this size the threads of scipy's LAPACK wait longer for each other than they work.
@@ -54,7 +54,7 @@ def frechet_distance(mu1: Tensor, sigma1: Tensor, mu2: Tensor, sigma2: Tensor) -
         raise InputError(f"Expected two means of shape (d,) and two covariances of shape (d, d), but got {shapes}.")
     mu1, sigma1, mu2, sigma2 = (value.to(torch.float64) for value in (mu1, sigma1, mu2, sigma2))
     values, vectors = torch.linalg.eigh(symmetrised(sigma2))
-    # Largest first, as the metrics have it: small eigenvalues of the product are exact then.
+    # Largest first, as in the metrics: small eigenvalues of the product are exact then.
     root = (vectors * clean_eigenvalues(values).sqrt()).flip(1)
     cross = sqrt_trace(root.T @ symmetrised(sigma1) @ root)
     return assemble((mu1 - mu2).square().sum(), sigma1.trace(), sigma2.trace(), cross)
@@ -96,9 +96,9 @@ def clean_eigenvalues(values: Tensor) -> Tensor:
 def sqrt_trace(matrix: Tensor, zero_directions: int = 0) -> Tensor:
     """Return the trace of the square root of a positive semi-definite matrix.
 
-    The square root of rounding noise is 1e8 times the noise, so what vanishes has to vanish. But the spectrum of a
+    The square root of rounding noise is 1e8 times the noise, so what should vanish has to vanish. But the spectrum of a
     product of covariances falls fast, and its small eigenvalues count: those of a matrix whose rows fall off alike are
-    exact far below the rounding of the largest. How far the spectrum reaches below zero tells how large noise is.
+    exact far below the rounding of the largest. How far the spectrum reaches below zero shows how large the noise is.
 
     Args:
         matrix: symmetric up to rounding, shape ``(n, n)``.
@@ -132,7 +132,7 @@ def largest_eigenvalue(matrix: Tensor) -> float:
     size = matrix.shape[0]
     if size > _DENSE_LIMIT and matrix.device.type == "cpu":
         # A fixed start: the value must be a function of the matrix alone. Random signs are not orthogonal to anything.
-        # The products stay in scipy's BLAS: its threads and those of numpy's would wait in each other's way.
+        # The products stay in scipy's BLAS: its threads and numpy's would get in each other's way.
         columns = matrix.contiguous().numpy().T
         operator = LinearOperator(columns.shape, lambda vector: blas.dgemv(1.0, columns, vector), dtype=columns.dtype)
         start = np.random.default_rng(0).choice(np.array([-1.0, 1.0]), size=size)

@@ -12,9 +12,9 @@ from tm_bandit.functional.witness_fd import Axes, FrechetSums, make_axes
 
 #: Up to this dimension rows are rotated and scored in float64; beyond it float32 halves memory and time.
 _DOUBLE_UP_TO = 256
-#: Beyond this, in units of the reference's scale, float32 is no option: a cube of it nearly overflows.
+#: Beyond this, in units of the reference's scale, float32 is not an option: a cube of it nearly overflows.
 _LARGEST_SINGLE = 1e12
-#: So few rows are multiplied with strips of so many columns: threads wait for each other otherwise.
+#: This few rows are multiplied with strips of this many columns: otherwise threads wait for each other.
 _FEW_ROWS, _STRIP = 64, 256
 
 
@@ -81,7 +81,7 @@ class FrechetBasis(NamedTuple):
 
 
 def _product(rows: Tensor, projection: Tensor) -> Tensor:
-    """Multiply; a few rows times a large matrix leave threads waiting, which a few rows times its strips do not."""
+    """Multiply; a few rows times a large matrix leave threads waiting, but a few rows times its strips do not."""
     count, dim = rows.shape
     if not rows.is_cpu or not 1 < count <= _FEW_ROWS or dim % _STRIP or dim == _STRIP:
         return rows @ projection

@@ -10,13 +10,13 @@ from torch import Tensor
 from tm_bandit._device import as_float64, check_dense
 from tm_bandit.errors import InputError, NotReadyError
 
-#: How far the sum of a row may be from one, before it is taken for a mistake rather than for rounding.
+#: How far the sum of a row may be from one before it is taken for a mistake rather than rounding.
 _SUM_TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 5e-2}
 _DEFAULT_SUM_TOLERANCE = 1e-4
 
 
 class ClassSums(NamedTuple):
-    """Sums over samples that the score and its bounds are made of; sums of two sets of samples add.
+    """Sums over samples from which the score and its bounds are computed; the sums of two sets can be added.
 
     Everything that is summed lies in [0, 1] or [0, log d], so plain sums in float64 lose nothing.
 
@@ -64,8 +64,8 @@ def check_probabilities(probs: Tensor) -> Tensor:
         probs: class probabilities of shape ``(N, d)``, of any floating dtype.
 
     Raises:
-        InputError: if the shape or dtype is another, or rows hold NaN, infinity or negative numbers, or do not sum to
-            one beyond what rounding in their dtype explains.
+        InputError: if the shape or dtype is wrong, or rows hold NaN, infinity or negative numbers, or miss a sum of one
+            by more than rounding in their dtype explains.
 
     Example:
         >>> check_probabilities(torch.tensor([[0.25, 0.75]]))
@@ -151,7 +151,7 @@ def log_inception_score(sums: ClassSums) -> Tensor:
     """
     if float(sums.num) < 1.0:
         raise NotReadyError("Expected at least one sample, but got none; call `update` first.")
-    # Jensen's inequality makes this non-negative; rounding may not.
+    # Jensen's inequality makes this non-negative; rounding may make it negative.
     return (entropy(sums.prob / sums.num) - sums.entropy / sums.num).clamp(min=0.0)
 
 

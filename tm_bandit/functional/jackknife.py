@@ -59,7 +59,7 @@ def root_traces_without(rows: Tensor) -> tuple[Tensor, Tensor]:
         if len(values) < count - 1:
             left += (1 - squared.sum(1, keepdim=True)).clamp_min(0)
     else:
-        # One less rounding: a row that alone spans an axis takes all of it along.
+        # One less rounding: a row that spans an axis alone takes all of it along.
         left = (1 - share @ (1 / (values[:, None] + nodes))).clamp_min(1e-15)
     terms = nodes.sqrt() * torch.log(left)
     tail = -2 * share.sum(1) / math.sqrt(float(nodes[-1]))

@@ -6,7 +6,7 @@ r"""Kernel distances: the unbiased squared maximum mean discrepancy (MMD), row b
         + \underbrace{\frac{1}{m(m-1)} \sum_{a \ne b} k(y_a, y_b)}_{R}
 
 with generated rows :math:`x` and reference rows :math:`y`. Every kernel value between generated rows is computed once,
-when the later of the two comes in; :math:`c_i` once per row; :math:`R` once per reference.
+when the later of the two arrives; :math:`c_i` once per row; :math:`R` once per reference.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def add_pairs(sums: PairSums, blocks: Iterable[Tensor], rows: Tensor, kernel: Ke
 
 
 def mean_similarity(rows: Tensor, others: Tensor, kernel: Kernel) -> Tensor:
-    """Return the mean kernel value of every row with all others, ``(n,)``.
+    """Return the mean kernel value of every row with all of ``others``, ``(n,)``.
 
     Args:
         rows: shape ``(n, d)``.
@@ -158,7 +158,7 @@ def mmd_projection(sums: PairSums, similarity: Tensor, reference: float) -> Tens
 
     Their mean is the statistic itself, :math:`2G - 2\bar c + R - G`, and their standard deviation over
     :math:`\sqrt n` its jackknife standard error up to a factor of :math:`1 + O(1/n)`: leaving row :math:`i` out changes
-    the statistic by :math:`(s_i - \bar s)/n` plus terms of second order.
+    the statistic by :math:`(s_i - \bar s)/n` plus second-order terms.
 
     Args:
         sums: kernel sums among the generated rows, at least two.
@@ -178,12 +178,12 @@ def mmd_projection(sums: PairSums, similarity: Tensor, reference: float) -> Tens
 
 
 def second_order_variance(sums: PairSums) -> float:
-    r"""Return the variance that the projection does not see: that of the kernel after both of its means are taken out.
+    r"""Return the variance that the projection does not see: that of the kernel after removing both of its means.
 
     .. math:: \zeta = \frac{1}{n(n-1)} \sum_{i \ne j} \bigl(k(x_i, x_j) - g_i - g_j + G\bigr)^2
 
     The variance of the statistic is that of its projection plus :math:`2 \zeta / (n(n-1))`. This second part matters
-    where the first one vanishes: at a generator whose distribution is that of the reference (*degenerate* statistic).
+    when the first one vanishes: at a generator whose distribution is that of the reference (*degenerate* statistic).
 
     Args:
         sums: kernel sums among the generated rows, at least two.

@@ -12,7 +12,7 @@ from tm_bandit.errors import InputError
 #: Beyond this, powers of features (up to the sixth, in moments of scores) overflow float64 and values would be NaN.
 LARGEST_FEATURE = 1e45
 
-#: The covariance of more features takes over 8 GiB. Who has more has images that went through no network.
+#: The covariance of more features takes over 8 GiB. More than that are images that went through no network.
 MOST_FEATURES = 2**15
 
 

@@ -1,6 +1,6 @@
-r"""Several arms on the same draws: the noise that they share cancels in their differences.
+r"""Several arms on the same draws: their shared noise cancels in their differences.
 
-Row :math:`i` of every arm comes from the same noise, so pairs of rows are independent over :math:`i` and nothing else
+Row :math:`i` of every arm comes from the same noise, so pairs of rows are independent over :math:`i`, and nothing else
 is. For any scores :math:`\psi_a` whose mean over the rows of arm :math:`a` estimates its loss,
 
 .. math:: \hat\Delta_{ab} = \frac1n \sum_i \bigl(\psi_a(x_{a,i}) - \psi_b(x_{b,i})\bigr), \qquad
@@ -14,12 +14,12 @@ which for arms with correlated scores is far less than the root of the two varia
 
 where a gap is how loose the witness is for an arm: quadratic in how far the arm is from where it is optimal. So
 :math:`\psi` is fitted on the average moments of the two arms, halfway between them, where the gaps are alike and only
-their third order is left: the midpoint rule. A witness halfway between all arms would not do: arms on either side of
-the reference (guidance scales, say) would look the same to it. (The average of the arms' sums enters, not their sum:
+third-order terms are left: the midpoint rule. A witness halfway between all arms would not do: arms on either side of
+the reference (guidance scales, say) would look the same to it. (The average of the arms' sums is used, not their sum:
 paired rows are not independent evidence.)
 
-**Its noise.** As both arms are scored by the same function, the noise of separate fits is not there, but that of the
-one fit is: :math:`\int \psi \, d(P_a - P_b)` moves with the witness, and next to the reference it does little else.
+**Its noise.** As both arms are scored by the same function, there is no noise of separate fits, but there is that of
+the one fit: :math:`\int \psi \, d(P_a - P_b)` moves with the witness, and next to the reference it does little else.
 Each fold has a witness that has not seen it, so the fit is known with each fold left out. With the mean difference
 :math:`T_k` of *all* rows by the witness of fold :math:`k`, the jackknife's variance
 :math:`\frac{K - 1}{K} \sum_k (T_k - \bar T)^2` is added to that of the rows.
@@ -30,12 +30,12 @@ and the plug-in :math:`P_a` has mean at least :math:`\mathrm{FD}_a`, whatever th
 mean like the mean of :math:`\psi_b(x_{b,i}) - \psi_a(x_{a,i})`: the optimal witness is the plug-in's influence
 function. Neither witness is damped, because two that are damped differently do not cancel.
 
-**Less bias.** Of the plug-in's bias, :func:`safe_bias` is taken off: a share of what leaving out one row at a time
-shows. It is an asymptotic statement as the width is, and nothing is taken off before rare modes have been seen. Two
-halves of the rows show the bias too, but with noise of their own: with them, certificates were wrong in up to 40 % of
-runs next to the reference.
+**Less bias.** :func:`safe_bias` is subtracted from the plug-in: a share of the bias shown by leaving out one row at a
+time. Like the width it is asymptotic, and nothing is subtracted before rare modes have been seen. Two halves of the
+rows show the bias too, but with extra noise: with them, certificates were wrong in up to 40 % of runs next to the
+reference.
 
-Folds depend on the number of a row alone, so a pair of rows is always in the same fold, and no row is scored by a
+Folds depend only on the number of a row, so a pair of rows is always in the same fold, and no row is scored by a
 witness that has seen its partner.
 """
 
@@ -61,8 +61,8 @@ from tm_bandit.functional.witness_fd import (
 )
 from tm_bandit.functional.witness_is import crossfit_marginals
 
-#: Rows from which on bias is taken off: a far mode of 1 % of the mass has been drawn ten times then. Of 60 races with
-#: such a mode 15 were wrong where it was taken off from 200 rows on, 3 from 500 on and none from here on.
+#: Rows from which on bias is subtracted: a far mode of 1 % of the mass has then been drawn ten times. Of 60 races with
+#: such a mode 15 were wrong when it was subtracted from 200 rows on, 3 from 500 on and none from here on.
 _SEEN_FROM = 1_000
 #: The share of it. The slope of the bias overstates it most where there are as many Gaussian rows as dimensions, and
 #: there by a factor of 1.43 if their spectrum is flat, less if it is steep.
@@ -102,7 +102,7 @@ def paired_frechet_scores(arms: Sequence[Tensor], basis: FrechetBasis, *, common
         True
     """
     count, dim = arms[0].shape
-    # A certificate is rare, and lives on witnesses that have seen as many rows as possible.
+    # A certificate is rare, and depends on witnesses that have seen as many rows as possible.
     layout = FoldLayout.of(0, count, num_folds(count) if common else FOLDS, basis.center.device)
     grouped = []
     for rows in arms:
@@ -132,12 +132,12 @@ def paired_frechet_scores(arms: Sequence[Tensor], basis: FrechetBasis, *, common
 
 
 def safe_bias(rows: Tensor, basis: FrechetBasis) -> float:
-    r"""Return by how much the plug-in distance of these rows is at least too large on average, by their own account.
+    r"""Return how much too large the plug-in distance of these rows is on average, at least, judged from the rows.
 
     With the traces :math:`R_n` of the root of the :math:`1/n` covariance and :math:`R_{-i}` of that without row
-    :math:`i`, the jackknife's bias is :math:`B = 2 (n - 1) (R_n - \bar R_{-i})`: means and variances have none
-    together. It follows the slope :math:`-n b'(n)` of the bias, which is above :math:`b(n)` where rows are about as
-    many as dimensions, so 0.7 of it are returned, and nothing below 1,000 rows.
+    :math:`i`, the jackknife's bias is :math:`B = 2 (n - 1) (R_n - \bar R_{-i})`: means and variances together
+    have none. It follows the slope :math:`-n b'(n)` of the bias, which is above :math:`b(n)` with about as many rows
+    as dimensions, so 0.7 of it is returned, and zero below 1,000 rows.
 
     Args:
         rows: rows of one arm in the axes of the reference, ``(n, d)``.

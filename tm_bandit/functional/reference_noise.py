@@ -9,24 +9,25 @@ so the sample moments do two things.
 
 * *Bias.* The supremum is taken after the noise is known, so :math:`E\,\mathrm{FD}(g, \hat r) \ge \mathrm{FD}(g, r)`.
   The distance is symmetric: the excess is the plug-in bias of :math:`n_r` rows, whose closed form for Gaussian rows is
-  :func:`~tm_bandit.functional.debias.spectral_bias`. For a perfect generator this is all there is, with the noise of
-  second order around it (:func:`~tm_bandit.functional.debias.second_order_noise`). The formula wants the true spectrum.
+  :func:`~tm_bandit.functional.debias.spectral_bias`. For a perfect generator this is all there is, with
+  second-order noise around it (:func:`~tm_bandit.functional.debias.second_order_noise`). The formula needs the true
+  spectrum.
   The eigenvalues of a sample are more spread, by a variance of :math:`y = d / n_r` relative to a flat spectrum; the
   leading term of the bias, :math:`\sum_{jk} w_j w_k / (w_j + w_k)`, falls by the factor :math:`1 - y/2` with that. So
   the bias is multiplied by :math:`e^{y/2}`: right to 4 % for flat spectra from :math:`n_r = d / 2` on, too much for
   steep ones (by 15 % at :math:`n_r = 2d` for :math:`w_j \propto j^{-1.5}`). And it is multiplied by how much more
   scattered sample covariances are than those of Gaussian rows, :func:`tail_ratio`, which is 1.4 to 1.9 behind a ReLU.
-  The real rows are gone, so the generated ones have to tell.
-* *Noise of first order.* For the best witness it is the mean over :math:`n_r` real rows of
+  The real rows are gone, so this is measured on the generated ones.
+* *First-order noise.* For the best witness it is the mean over :math:`n_r` real rows of
   :math:`v(z) = \|z\|^2 - 2u^*(z)`, whose gradient is twice the distance that :math:`z` is moved. For Gaussian rows
   Poincare's inequality gives :math:`\mathrm{Var}\,v \le 4 \lambda_{\max}(S_r)\,\mathrm{FD}`, so no row is needed.
 
-With the normal quantile :math:`z_\alpha` and :math:`c = 2 z_\alpha \sqrt{\lambda_{\max} / n_r}`, what was a lower end
+With the normal quantile :math:`z_\alpha` and :math:`c = 2 z_\alpha \sqrt{\lambda_{\max} / n_r}`, a lower end
 :math:`L` of the distance to :math:`\hat r` becomes the :math:`F` with
 :math:`F + c \sqrt F + b(n_r) + z_\alpha s_2 / n_r = L`, and an upper end :math:`U` the one with
 :math:`F - c \sqrt F = U` (there the bias is on the safe side). The two kinds of noise are added, not their squares, so
-no share of the failure probability has to be set aside. What is left to chance: real rows with heavier tails than the
-generated ones have.
+no share of the failure probability has to be set aside. Not covered: real rows with heavier tails than the generated
+ones.
 
 Two arms that are compared by the same reference share its noise; this belongs to the interval of a single one.
 """
@@ -41,11 +42,11 @@ from torch import Tensor
 
 
 def tail_ratio(rows: Tensor, eigenvalues: Tensor) -> float:
-    r"""How much larger the plug-in's bias of second order is for rows like these than for Gaussian ones; at least one.
+    r"""How much larger the plug-in's second-order bias is for rows like these than for Gaussian ones; at least one.
 
     The bias is half of :math:`\sum_{jk} \mathrm{Var}(\hat S_{jk}) / (w_j + w_k)`, and
     :math:`n \mathrm{Var}(\hat S_{jk}) = E[y_j^2 y_k^2] - S_{jk}^2`. With the rows' own variances :math:`v` on the axes,
-    which they are taken to be uncorrelated on,
+    which are taken to be uncorrelated,
 
     .. math:: \frac{\sum_{jk} E[y_j^2 y_k^2] / (w_j + w_k) - \frac12 \sum_j v_j^2 / w_j}
                    {\sum_{jk} v_j v_k / (w_j + w_k) + \frac12 \sum_j v_j^2 / w_j}.
@@ -74,8 +75,8 @@ class ReferenceNoise(NamedTuple):
     """What a finite reference does to an interval of the distance.
 
     Args:
-        excess: by how much the distance to the sample is above that to the truth, noise of second order included.
-        slope: noise of first order, as a multiple of the root of the distance.
+        excess: by how much the distance to the sample is above that to the truth, including second-order noise.
+        slope: first-order noise, as a multiple of the root of the distance.
     """
 
     excess: float
@@ -89,7 +90,7 @@ class ReferenceNoise(NamedTuple):
 
         Args:
             bias: plug-in bias of ``count`` Gaussian rows with the reference's own eigenvalues.
-            noise: standard deviation of second order, times the number of rows.
+            noise: second-order standard deviation, times the number of rows.
             largest: largest eigenvalue of the reference.
             dim: number of features.
             count: number of real images.

@@ -8,7 +8,7 @@ Frechet distance. Take a convex quadratic :math:`u(x) = x'Tx/2 + a'x` and its co
 
 .. math:: \|x - z\|^2 = \|x\|^2 + \|z\|^2 - 2x'z \;\ge\; \|x\|^2 - 2u(x) \;+\; \|z\|^2 - 2u^*(z).
 
-The right side no longer couples :math:`x` and :math:`z`, so its expectation is the same for every coupling, also for
+The right side no longer couples :math:`x` and :math:`z`, so its expectation is the same for every coupling, including
 the cheapest one. With the reference's part in closed form this is the *witness score*
 
 .. math::
@@ -44,17 +44,17 @@ _VARIANCE_FLOOR = 1e-4
 _LOG_BIAS, _LOG_VARIANCE = 1.15, 2.3
 #: Multiple of its noise that a bin's mean shift must exceed: with James and Stein's 1, half of pure noise would pass.
 _SHIFT_MARGIN = 1.5
-#: Rows by which noise of squared correlations is overstated: 0 was bad below 200 rows, a factor of 2 or 3 lost 11-18 %.
+#: Rows by which the noise of squared correlations is overstated: 0 was bad below 200 rows, factor 2 or 3 lost 11-18 %.
 _ROTATION_ROWS = 10
 #: Least share of an axis's uncorrelated value that an eigenvalue of the block keeps while rows are fewer than three per
-#: axis: shrunken sub-blocks do not fit together then, and negative eigenvalues have no root.
+#: axis: shrunken sub-blocks are then inconsistent, and negative eigenvalues have no root.
 _EIGEN_SHARE = 0.3
 #: Least damping factor, tuned on arms of real features: at 0 a witness is the trivial one, whose bound is zero.
 _MIN_DAMPING = 0.3
 
 
 class FrechetSums(NamedTuple):
-    """Sums over rows that a witness is fitted from; they add up, so "all folds but one" needs no rows.
+    """Sums over rows from which a witness is fitted; they can be added, so "all folds but one" needs no rows.
 
     Args:
         num: number of rows, shape ``(...)``.
@@ -84,7 +84,7 @@ class FrechetFit(NamedTuple):
         block: the map ``T`` on the leading axes, ``(..., k, k)``.
         diagonal: the map on the other axes, ``(..., d - k)``.
         mean: the shrunken mean, ``(..., d)``.
-        predicted: the Frechet distance of the shrunken moments, ``(...)``: what the witness hopes to show.
+        predicted: the Frechet distance of the shrunken moments, ``(...)``: what the witness aims to show.
         spectrum: fitted eigenvalues of ``S_r^1/2 S_g S_r^1/2``, ``(..., d)``, in no particular order.
     """
 
@@ -160,7 +160,7 @@ def block_size(count: int, dim: int) -> int:
 
 
 def sum_rows(rows: Tensor, axes: Axes, block: int) -> FrechetSums:
-    """Sum what the fit needs over the second last dimension of ``rows``.
+    """Sum what the fit needs over the second-to-last dimension of ``rows``.
 
     Args:
         rows: rotated rows, ``(..., n, d)``.
@@ -274,7 +274,7 @@ def damp_witness(fit: FrechetFit, axes: Axes, damping: Tensor) -> FrechetWitness
     inverse = torch.cholesky_inverse(usable).diagonal(dim1=-2, dim2=-1)
     trace = (axes.eigenvalues[:k] * inverse).sum(-1) + (axes.eigenvalues[k:] / diagonal).sum(-1)
     constant = axes.eigenvalues.sum() - trace - (mapped * mean).sum(-1)
-    # A map that is not numerically positive proves nothing; the trivial witness, whose score is zero, takes its place.
+    # A map that is not numerically positive proves nothing; the trivial witness, whose score is zero, replaces it.
     usable = (failed == 0) & constant.isfinite()
     parts = raw._replace(constant=constant)
     return FrechetWitness(

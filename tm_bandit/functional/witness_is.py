@@ -10,7 +10,7 @@ because a Kullback-Leibler divergence is never negative. The best witness is the
 bound loose, never wrong, as long as it was fitted on samples other than those it scores.
 
 No sample has to be kept: with the probabilities summed per fold, the mean score of a fold under any :math:`q` is
-:math:`-\bar H_f - \langle \bar p_f, \log q \rangle`, whatever :math:`q` turns out to be later. Only the spread of the
+:math:`-\bar H_f - \langle \bar p_f, \log q \rangle`, whatever :math:`q` will be. Only the spread of the
 scores needs single samples; it is taken when they arrive, against the witness of that moment.
 """
 
@@ -21,18 +21,18 @@ from torch import Tensor
 
 from tm_bandit.functional.confidence import ScoreMoments
 
-#: How many samples the prior may be worth; the data choose. From one sample to as many as Inception has classes.
+#: How many samples the prior may be worth: from one to as many as Inception has classes; the data choose.
 PRIOR_STRENGTHS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)
-#: Evidence, in nats over all samples, that a strength must show against the next stronger one. A few samples that fall
-#: on the same classes by chance would else make a peaked marginal of them, and every score too low at once. With fewer
-#: samples than this no evidence is enough.
+#: Evidence, in nats over all samples, that a strength must show against the next stronger one. Otherwise a few samples
+#: that fall into the same classes by chance would give a peaked marginal, and every score would be too low at once.
+#: With fewer samples than this no evidence is enough.
 EVIDENCE, FEWEST = 1.0, 20
-#: Scores are summed in blocks of samples that double in length, so that old witnesses' scores can be left out; so many
-#: blocks hold more samples than anybody will draw.
+#: Scores are summed in blocks of samples that double in length, so that old witnesses' scores can be left out; this
+#: many blocks hold more samples than anybody will draw.
 NUM_BLOCKS = 40
 #: Samples in the first block, which are scored before there is a witness: as many as the first fit takes.
 FIRST_BLOCK = 10
-#: The spread comes from the latest half of the samples, but from no fewer than this: fewer tell it to a tenth at best.
+#: The spread comes from the latest half of the samples, but from no fewer than this: fewer give it to a tenth at best.
 _MIN_SPREAD = 50
 
 
@@ -58,7 +58,7 @@ def crossfit_marginals(fold_prob: Tensor, fold_num: Tensor, priors: Tensor) -> T
     .. math:: q_f = \frac{\sum_{g \ne f} S_g + \kappa \, \pi}{\sum_{g \ne f} n_g + \kappa}
 
     with the sums of probabilities :math:`S_g` of fold :math:`g`. Prior :math:`\pi` and strength :math:`\kappa` are
-    chosen for each fold by leaving out a second fold in turn, hence without the fold that :math:`q_f` will score: the
+    chosen for each fold by leaving out a second fold in turn, and so without the fold that :math:`q_f` will score: the
     choice cannot push the bound over the truth. A weaker prior must show some evidence against a stronger one, and
     with fewer than 20 samples the strongest is taken.
 

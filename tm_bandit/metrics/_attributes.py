@@ -1,4 +1,4 @@
-"""Attributes of a metric that its values depend on: what is set is checked, and what was computed before is forgotten.
+"""Attributes that a metric's values depend on: what is set is checked, and what was computed before is forgotten.
 
 Neither kind has a ``__get__``: reading finds the value in the instance, at no cost.
 """
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Setting(Generic[T]):
-    """A setting: checked whenever it is set, and taken at once.
+    """A setting: checked whenever it is set, and effective at once.
 
     Args:
         check: takes name and value, returns the value as it is kept or raises ``InputError``.
@@ -46,7 +46,7 @@ class _State:
 
 
 def state() -> Any:
-    """Declare a state: to assign it anew, as torchmetrics does to reset, load, sync or move it, rewrites history."""
+    """Declare a state: reassigning it, as torchmetrics does to reset, load, sync or move it, rewrites history."""
     return _State()
 
 

@@ -1,4 +1,4 @@
-"""The surface that all metrics share, and the only one that the selector and the callback rely on."""
+"""The interface that all metrics share, and all that the selector and the callback rely on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tm_bandit.metrics.traits import Traits
 
 
 class Interval(NamedTuple):
-    """A two-sided confidence interval; a side about which nothing can be said is ``-inf`` or ``+inf``.
+    """A two-sided confidence interval; a side about which nothing is known is ``-inf`` or ``+inf``.
 
     Example:
         >>> Interval(torch.tensor(5.0537), torch.tensor(float("inf")))
@@ -78,19 +78,19 @@ def missing_parts(metric: object) -> list[str]:
 class OptimisticMetric(LoggedMetric, ABC):
     """A streaming score of a generator with an optimistic bound.
 
-    A subclass says what it is (:attr:`traits`), turns samples into rows (:meth:`extract`), takes them in
-    (:meth:`add_rows`) and answers in losses, where smaller is better (:meth:`losses`). Everything else has a
+    A subclass describes itself (:attr:`traits`), turns samples into rows (:meth:`extract`), stores them
+    (:meth:`add_rows`) and reports losses, where smaller is better (:meth:`losses`). Everything else has a
     default here: values in the score's own unit, synced like ``compute``; ``forward`` on one batch; states that keep
     their precision; copies for arms (:meth:`fork`) and their comparison (:meth:`paired`).
 
     The engine uses ``traits``, ``delta``, ``device``, ``num_samples``, ``min_samples``, ``row_width``,
     ``loss_fields``, ``extract``, ``check_rows``, ``add_rows``, ``note_update``, ``losses``, ``score_from_loss``,
     ``paired``, ``certificate``, ``fork``, ``reset``, ``metric_state`` and ``load_states``, and nothing else.
-    ``update_rows``, ``compute``, ``estimate``, ``bounds``, ``debiased`` and ``burn_in_met`` are for people.
+    ``update_rows``, ``compute``, ``estimate``, ``bounds``, ``debiased`` and ``burn_in_met`` are for users.
 
     Args:
         delta: failure probability of the bound.
-        horizon: number of looks at which the bound must hold together; it divides ``delta``.
+        horizon: number of looks at which the bound must hold together; ``delta`` is divided by it.
         kwargs: see torchmetrics' ``Metric``.
     """
 
@@ -119,7 +119,7 @@ class OptimisticMetric(LoggedMetric, ABC):
     @property
     @abstractmethod
     def traits(self) -> Traits:
-        """What the engine must know of this metric, with the bound it has."""
+        """What the engine must know about this metric with its bound."""
 
     @abstractmethod
     def extract(self, inputs: Any) -> Tensor:
@@ -131,7 +131,7 @@ class OptimisticMetric(LoggedMetric, ABC):
 
     @abstractmethod
     def add_rows(self, rows: Tensor) -> None:
-        """Put rows of generated samples, as :meth:`check_rows` returned them, into the states; check nothing again."""
+        """Add rows of generated samples, as :meth:`check_rows` returned them, to the states, without further checks."""
 
     @property
     @abstractmethod
@@ -140,26 +140,26 @@ class OptimisticMetric(LoggedMetric, ABC):
 
     @abstractmethod
     def losses(self, fields: Iterable[str]) -> dict[str, float]:
-        """Return the asked-for fields of ``ArmStats`` as floats in which smaller is better; compute nothing else.
+        """Return the requested fields of ``ArmStats`` as floats where smaller is better; compute nothing else.
 
-        It must answer from two samples on; what is not known yet is infinite, or ``nan``.
+        It must work from two samples on; what is not known yet is infinite, or ``nan``.
         """
 
     @property
     def min_samples(self) -> int:
-        """The fewest samples with which the bound says anything at all (what ``burn_in="auto"`` draws)."""
+        """The fewest samples for which the bound is informative (what ``burn_in="auto"`` draws)."""
         return 2
 
     def score_from_loss(self, loss: float) -> float:
         """Translate a loss (or one end of an interval of losses) back into the metric's own unit: negate it, or not."""
         return -loss if self.higher_is_better else loss
 
-    # ---- what the engine gets for it ----
+    # ---- what the engine gets in return ----
 
     def fork(self: M, delta: float | None = None, device: str | torch.device | None = None) -> M:
-        """Return a copy for one arm: statistics of its own, everything heavy shared.
+        """Return a copy for one arm, with statistics of its own and everything heavy shared.
 
-        It never syncs: every process gives the same rows to its arms, and a sync would count each of them again.
+        It never syncs: every process gives its arms the same rows, and a sync would count each row again.
 
         Args:
             delta: failure probability of the copy's bounds; ``None`` leaves this metric's.
@@ -173,16 +173,16 @@ class OptimisticMetric(LoggedMetric, ABC):
         return copy if device is None else copy.to(check_device(device))
 
     def _share(self, template: Any) -> None:
-        """Use what is heavy together with the metric that this one was copied from."""
+        """Share whatever is heavy with the metric that this one was copied from."""
 
     def row_scores(self, count: int) -> Tensor | None:
-        """Return one loss per sample of the first ``count``, whose mean estimates the loss; ``None`` if there are none.
+        """Return one loss for each of the first ``count`` samples, whose mean estimates the loss, or ``None``.
 
         Over samples that two arms drew from the same noise, the mean difference of these losses estimates the
         difference of the arms' losses, with the standard error of a plain mean.
 
         Args:
-            count: how many samples; those beyond are as if they were not there.
+            count: how many samples; later ones are ignored.
         """
         return None
 
@@ -199,7 +199,7 @@ class OptimisticMetric(LoggedMetric, ABC):
     def certificate(self: M, other: M, count: int) -> float | None:
         """Return a lower bound of this metric's loss minus the other's from ``count`` common draws, or ``None``.
 
-        It fails with the other's probability ``delta``, at all counts together.
+        It fails with probability ``other.delta``, over all counts together.
 
         Args:
             other: a metric of the same kind over other samples, drawn from the same noise.
@@ -211,7 +211,7 @@ class OptimisticMetric(LoggedMetric, ABC):
         moments = ScoreMoments.of(mine - theirs)
         return moments.mean - deviation(moments, other._level, upper=False)
 
-    # ---- what people get for it ----
+    # ---- what users get in return ----
 
     def update(self, inputs: Any) -> None:
         """Add a batch of generated samples, whatever :meth:`extract` takes."""
@@ -223,7 +223,7 @@ class OptimisticMetric(LoggedMetric, ABC):
         self.note_update()
 
     def compute(self) -> Tensor:
-        """Return the optimistic score, by which a bandit chooses: the truth is hardly better."""
+        """Return the optimistic score, by which a bandit chooses: the truth is unlikely to be better."""
         return self._score("optimistic")
 
     def estimate(self) -> Tensor:
@@ -237,7 +237,7 @@ class OptimisticMetric(LoggedMetric, ABC):
         return Interval(*(reversed(ends) if self.higher_is_better else ends))
 
     def debiased(self) -> Debiased:
-        """Return a near-unbiased estimate and its standard error, for comparing arms of different sample counts."""
+        """Return a near-unbiased estimate and its standard error, for comparing arms with different sample counts."""
         loss, stderr = self._debiased_loss()
         return Debiased(self._output(self.score_from_loss(loss)), self._output(stderr * self._steepness(loss)))
 
@@ -247,14 +247,14 @@ class OptimisticMetric(LoggedMetric, ABC):
         return self.num_samples >= self.min_samples
 
     def _check_fields(self, fields: Iterable[str]) -> list[str]:
-        """Return the asked-for fields, or raise ``InputError`` if :meth:`losses` does not know one."""
+        """Return the requested fields, or raise ``InputError`` if :meth:`losses` does not know one."""
         try:
             wanted: list[Any] = list(fields)
         except Exception:  # an odd tensor raises TypeError or RuntimeError, depending on torch's version
             wanted = [fields]
         unknown = [field for field in wanted if not isinstance(field, str) or field not in self.loss_fields]
         if unknown:
-            raise InputError(f"Expected fields out of {self.loss_fields}, but got {unknown}.")
+            raise InputError(f"Expected fields among {self.loss_fields}, but got {unknown}.")
         return wanted
 
     def _score(self, field: str) -> Tensor:
@@ -283,7 +283,7 @@ class OptimisticMetric(LoggedMetric, ABC):
             kwargs: what ``update`` takes.
 
         Raises:
-            NotReadyError: if the batch is too small for a score; nothing is added then, use ``update`` for it.
+            NotReadyError: if the batch is too small for a score; nothing is added then; use ``update`` instead.
         """
         self._refuse_if_synced()
         rows = self.check_rows(self.extract(*args, **kwargs))
@@ -318,7 +318,7 @@ class OptimisticMetric(LoggedMetric, ABC):
         return self._plot(val, ax)
 
     def _before_change(self, setting: str, value: Any) -> None:
-        """Refuse to change a setting if values with the new one can no longer be had."""
+        """Refuse to change a setting if values with the new one can no longer be computed."""
 
     @property
     def _level(self) -> float:

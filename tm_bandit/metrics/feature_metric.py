@@ -23,13 +23,13 @@ from tm_bandit.metrics.traits import Traits
 
 
 class FeatureMetric(OptimisticMetric):
-    """A metric over the rows of a feature network, which copies share, which follows ``.to``, and which is not saved.
+    """A metric over the rows of a feature network, which is shared by copies, follows ``.to`` and is not saved.
 
-    Subclasses say in ``bound_table`` which bounds they have, keep rows or sums in :meth:`add_rows`, and show them to
-    the bound in :meth:`_view`.
+    Subclasses list their bounds in ``bound_table``, store rows or sums in :meth:`add_rows`, and present them to the
+    bound in :meth:`_view`.
 
     Args:
-        bound: a name out of ``bound_table``.
+        bound: a name from ``bound_table``.
         width: confidence sequence of the witness bound.
         fitting: how witnesses are kept independent of what they score.
         reset_real_features: whether :meth:`reset` also forgets real samples.
@@ -39,7 +39,7 @@ class FeatureMetric(OptimisticMetric):
     bound_table: ClassVar[Mapping[str, Bound]] = {}
     #: States of real samples.
     real_states: tuple[str, ...] = ()
-    #: What :attr:`traits` says about the need of real samples.
+    #: What :attr:`traits` says about the need for real samples.
     _needs_reference: ClassVar[Any] = "none"
     #: What :attr:`traits` says about the loss called ``witness``.
     _centre: ClassVar[Any] = "optimistic"
@@ -70,18 +70,18 @@ class FeatureMetric(OptimisticMetric):
 
     @abstractmethod
     def _view(self) -> Any:
-        """Return what the states say, as they are, for the bound; raise ``NotReadyError`` if they are too few.
+        """Return a view of the present states for the bound; raise ``NotReadyError`` if there are too few samples.
 
-        Beside what the bound asks for, it has ``estimate()`` and ``debiased()``, with a standard error, as losses.
+        Besides what the bound needs, it has ``estimate()`` and ``debiased()``, with a standard error, as losses.
         """
 
     @abstractmethod
     def add_rows(self, rows: Tensor, real: bool = False) -> None:
-        """Put rows, as :meth:`check_rows` returned them, into the states; check nothing again."""
+        """Add rows, as :meth:`check_rows` returned them, to the states, without further checks."""
 
     @property
     def bound(self) -> str:
-        """Name of the bound; to be changed at any time, unless rows would be needed that the present one lets go of."""
+        """Name of the bound; can be changed at any time, unless the new one needs rows that this one discards."""
         return self._bound_name
 
     @bound.setter
@@ -97,7 +97,7 @@ class FeatureMetric(OptimisticMetric):
 
     @property
     def traits(self) -> Traits:
-        """What the engine must know of this metric, with the bound it has."""
+        """What the engine must know about this metric with its bound."""
         bound = self._bound
         return Traits(
             bool(self.higher_is_better),
@@ -148,7 +148,7 @@ class FeatureMetric(OptimisticMetric):
 
         Raises:
             InputError: if the samples are real ones.
-            NotReadyError: if the batch is too small for a score; nothing is added then, use ``update`` for it.
+            NotReadyError: if the batch is too small for a score; nothing is added then; use ``update`` instead.
         """
         if check_flag("real", real):
             raise InputError("Expected generated samples in `forward`, but got real ones; use `update(real=True)`.")
@@ -162,12 +162,12 @@ class FeatureMetric(OptimisticMetric):
         vars(self).update(kept)
 
     def losses(self, fields: Iterable[str]) -> dict[str, float]:
-        """Return the asked-for fields of ``ArmStats``, computing nothing else.
+        """Return the requested fields of ``ArmStats``, computing nothing else.
 
         For bounds without a witness, ``witness`` is the bound's own plug-in and ``stderr`` is 0.
 
         Args:
-            fields: names out of ``loss_fields``.
+            fields: names from ``loss_fields``.
 
         Raises:
             InputError: if there is no such field.
@@ -197,12 +197,12 @@ class FeatureMetric(OptimisticMetric):
 
     @property
     def min_samples(self) -> int:
-        """The fewest samples with which the bound says anything at all."""
+        """The fewest samples for which the bound is informative."""
         return self._bound.min_samples
 
     @property
     def burn_in_met(self) -> bool:
-        """Whether there are enough samples (on this rank), and a reference if need be, for the bound's guarantee."""
+        """Whether there are enough samples (on this rank), and a reference if needed, for the bound's guarantee."""
         if self.num_samples < self.min_samples:
             return False
         with exact_arithmetic(self._is_narrow):

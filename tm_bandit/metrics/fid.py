@@ -28,10 +28,10 @@ from tm_bandit.metrics.referenced_metric import ReferencedMetric
 from tm_bandit.metrics.row_log import RowLog, as_list, exact_arithmetic
 from tm_bandit.reference import ReferenceStatistics
 
-#: Rows that are kept unless `max_rows` says else: a limit on memory, not tuned.
+#: Rows that are kept unless `max_rows` says otherwise: a limit on memory, not tuned.
 _ROWS_PER_DIMENSION, _LEAST_ROWS = 4, 4096
 
-#: Turned rows of the two arms that were compared last: a leader meets its rivals one after the other, and turning its
+#: Rotated rows of the two arms that were compared last: a leader meets its rivals one after the other, and rotating its
 #: rows is most of the work. Those of all arms would take as much memory as their rows.
 _last_turned: WeakKeyDictionary[RowLog, tuple[FrechetBasis, int, int, Tensor]] = WeakKeyDictionary()
 
@@ -44,26 +44,25 @@ class OptimisticFID(ReferencedMetric):
 
     where :math:`\mu, \Sigma` are mean and covariance of the features of generated samples and :math:`\mu_r, \Sigma_r`
     those of real ones. :meth:`estimate` is the plain plug-in value, the same as torchmetrics' FID. :meth:`compute` is
-    *optimistic*: from ten samples on it is rarely above the distance to the reference as it was given. Policies choose
-    by it. :meth:`bounds` is the interval with the guarantee. A value of zero or below is vacuous.
+    *optimistic*: from ten samples on it is rarely above the distance to the given reference. Policies choose by it.
+    :meth:`bounds` is the interval with the guarantee. A value of zero or below is vacuous.
 
     As input to ``forward`` and ``update`` the metric accepts samples (images for the named extractors) and
     ``real=False``; as output of ``forward`` and ``compute`` it returns a scalar tensor.
 
     Everything is float64 and centred. The estimate depends neither on the order of samples nor on batches or ranks. The
-    witness bound depends on the order: it decides on which samples a witness is fitted and which it scores. While there
+    witness bound depends on the order, which decides what a witness is fitted on and what it scores. While there
     are no more samples than dimensions, an arm holds its rows and Gram matrices of size ``n``, and nothing of size
     ``d x d`` is decomposed.
 
     All states are lists that are concatenated over ranks, so a rank without samples is not a special case and moments
-    of ranks are merged exactly. A reference that was given to the constructor is not a state: every rank has it
-    already.
+    of ranks are merged exactly. A reference given to the constructor is not a state: every rank already has it.
 
     Which bound:
 
     - ``"witness"``: our own; tight and dimension-free. For any quadratic *witness* the mean of a score over samples is
       below the distance in expectation (Kantorovich duality; :mod:`tm_bandit.functional.witness_fd` derives it), so all
-      that is needed is the width of an ordinary mean. Witnesses are fitted on other samples than they score.
+      that is needed is the width of an ordinary mean. No witness scores the samples it was fitted on.
     - ``"paper"``: the paper's Theorem 1, with the trace term that its printed proof drops; valid for Gaussian features,
       wide.
     - ``"bounded"``: its Theorem 4, for features whose norm is at most ``norm_bound``; wider still.
@@ -85,22 +84,21 @@ class OptimisticFID(ReferencedMetric):
     2 % of the mass has been hit with probability 98 %: the ends are 0 and infinity, and no arm is certified to be
     worse. For a far mode of 1 % the lower end still fails in one run of eight (``benchmarks/results/cures.md``).
 
-    If the reference says how many images it is made of, :meth:`bounds` allows for their noise, or a perfect
+    If the reference says how many images it was made from, :meth:`bounds` allows for their noise, or a perfect
     generator would be blamed for it (:mod:`tm_bandit.functional.reference_noise`); files of other tools do not say, and
-    are taken as exact. :meth:`compute` and what arms are compared by are about the reference as it is: it is the same
-    for all of them.
+    are taken as exact. :meth:`compute` and the comparison of arms take the reference as it is, since all arms share it.
 
     What :meth:`debiased` is: the plug-in minus the bias that Gaussian samples with the arm's spectrum would have
     (closed form, also with far fewer samples than dimensions). Up to half as many samples as dimensions ``d`` that is
     the bias of the fitted spectrum or of the reference's own, whichever is smaller; from ``d`` on it is that of the
-    fitted one, and from ``2 d`` on the measured decay of the bias takes over. Clipped to what lies between the witness
+    fitted one, and from ``2 d`` on the measured decay of the bias takes over. It is clipped to lie between the witness
     mean and the plug-in. Its standard error is a jackknife's, 0.8 to 1.6 times the spread over runs from 20 samples on,
-    but twice it for an arm so near the reference that it is clipped at zero. It includes neither the remaining
+    but twice that for an arm so near the reference that it is clipped at zero. It includes neither the remaining
     bias, which below ``d`` samples can be several times as large, nor the reference's noise. So this is an estimate,
     not a bound.
 
     Settings (``delta``, ``horizon``, ``width``, ``fitting``, ``kappa``, ``threshold``, ``norm_bound``,
-    ``paper_as_printed``) may be changed at any time, unless ``"witness"`` has settled rows with the old ones.
+    ``paper_as_printed``) may be changed at any time, unless ``"witness"`` has settled rows with the old values.
 
     Args:
         feature: the feature extractor: 64, 192, 768 or 2048 for a layer of the FID Inception network, the name of
@@ -110,7 +108,7 @@ class OptimisticFID(ReferencedMetric):
             real samples are fed with ``update(images, real=True)``.
         bound: see above.
         delta: failure probability of the bound.
-        horizon: number of looks at which the bound must hold together; it divides ``delta`` (the paper's
+        horizon: number of looks at which the bound must hold together; ``delta`` is divided by it (the paper's
             :math:`\delta / T`).
         kappa: the paper's sub-Gaussian constant.
         threshold: the paper's threshold ``M`` for small entries of the covariance (Cai and Liu). Anything above 0 needs
@@ -199,7 +197,7 @@ class OptimisticFID(ReferencedMetric):
         return FrechetTuning(self.kappa, self.threshold, self.norm_bound, self.paper_as_printed).checked(self.bound)
 
     def _before_change(self, setting: str, value: Any) -> None:
-        """Refuse what settled scores depend on: the rows behind them are gone."""
+        """Refuse to change what settled scores depend on: the rows behind them are gone."""
         frozen = ("delta", "horizon", "width", "fitting", "reference")
         if setting in frozen and any(len(scores) for scores in self.settled):
             raise InputError(
@@ -286,7 +284,7 @@ class OptimisticFID(ReferencedMetric):
         if count < MIN_ROWS or not self._bound.keeps_rows or any(log.first(count) is None for log in logs):
             return None
         with exact_arithmetic(narrow=True):
-            # A leader is compared with many rivals: what is its own is worked out once.
+            # A leader is compared with many rivals: its own part is computed once.
             mine, theirs = (
                 log.derive("own scores", partial(metric._own_scores, count), log.epoch, metric.reference, count)
                 for metric, log in zip((self, other), logs, strict=True)
@@ -382,11 +380,11 @@ class OptimisticFID(ReferencedMetric):
         if before is None:
             after = moments_from_rows(rows)
         else:
-            # Adding in place is far cheaper, but states that were loaded or copied may belong to somebody else too.
+            # Adding in place is far cheaper, but states that were loaded or copied may be shared.
             mine = names[2] in owned
             after = add_rows_(before if mine else before._replace(scatter=before.scatter.clone()), rows)
         count = torch.tensor([after.count], dtype=torch.int64, device=after.mean.device)
-        # Not assigned as torchmetrics does it: history goes on.
+        # Not reassigned as in torchmetrics: the history continues.
         vars(self).update(zip(names, ([count], [after.mean.unsqueeze(0)], [after.scatter.unsqueeze(0)]), strict=True))
         owned.add(names[2])
         return after

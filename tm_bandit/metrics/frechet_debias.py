@@ -19,7 +19,7 @@ from tm_bandit.metrics.row_log import RowLog
 from tm_bandit.metrics.sample_spectrum import BLOCK, SampleSpectrum, rotated_moments, shifted
 from tm_bandit.reference import ReferenceStatistics
 
-#: Most rows that are left out in turn, the latest ones: a limit on time, not tuned.
+#: At most this many rows, the latest, are left out in turn: a limit on time, not tuned.
 _MOST = 512
 #: Two halves of two rows: with fewer one of them has no covariance.
 _FEWEST = 4
@@ -41,10 +41,10 @@ class Parts(NamedTuple):
     second: float
 
     def stderr(self, count: int) -> float:
-        """Return the standard error of the distance of so many rows.
+        """Return the standard error of the distance of this many rows.
 
         Efron and Stein: the jackknife's variance counts what is linear in the rows once and what is of second order
-        twice. The latter is known where it matters, next to the reference, and at most half of the whole.
+        twice. The latter is known where it matters, next to the reference, and is at most half of the total.
 
         Args:
             count: how many.
@@ -53,7 +53,7 @@ class Parts(NamedTuple):
         return math.sqrt(max(variance - self.second, variance / 2) * len(self.left_out) / count)
 
     def stderr_of_difference(self, other: Parts, count: int) -> float | None:
-        """Return the standard error of the difference to another arm's distance, both of so many draws in common.
+        """Return the standard error of the difference to another arm's distance, both over this many common draws.
 
         Args:
             other: what parts of the other arm's rows say.
@@ -85,7 +85,7 @@ def measure_parts(reference: ReferenceStatistics, log: RowLog, count: int, slope
         slope: whether the slope of the bias is wanted as well.
 
     Returns:
-        What was found, or nothing if too few rows are kept.
+        What was found, or ``None`` if too few rows are kept.
     """
     if count - log.gone < _FEWEST:
         return None
@@ -99,7 +99,7 @@ def _slope(reference: ReferenceStatistics, folded: Moments | None, kept: Tensor)
         later = shifted(torch.split(kept, BLOCK), reference.mean)
         parts = [rotated_moments(reference, folded, ()), rotated_moments(reference, None, later)]
     else:
-        # Half of every ten rows, so that a drift of the sampler is in both parts alike.
+        # Half of every ten rows, so that a drift of the sampler affects both parts alike.
         side = fold_numbers(0, len(kept)).to(kept.device) % 2
         halves = (shifted(torch.split(kept[side == half], BLOCK), reference.mean) for half in (0, 1))
         parts = [rotated_moments(reference, None, half) for half in halves]
@@ -120,9 +120,9 @@ def _jackknife(left_out: Tensor) -> float:
 def _left_out(reference: ReferenceStatistics, kept: Tensor) -> tuple[Tensor, float]:
     """Return the distance without each row in turn, minus its bias, and its variance next to the reference.
 
-    The bias moves with the total variance: the reference's curve as its root, the fitted spectrum, which is shrunken,
-    hardly; so halfway. What a part of the rows shows is scaled by the root of their number, which falls no faster than
-    the noise does.
+    The bias moves with the total variance: the reference's curve like its root, the shrunken fitted spectrum hardly at
+    all; so take the middle. What a part of the rows shows is scaled by the root of their number, which falls no faster
+    than the noise.
     """
     basis = reference.witness_basis
     rows = basis.rotate(kept[-_MOST:]).double()
@@ -139,10 +139,10 @@ def _left_out(reference: ReferenceStatistics, kept: Tensor) -> tuple[Tensor, flo
 
 
 class Fit(NamedTuple):
-    """What a fitted witness says beside its bound.
+    """What a fitted witness says besides its bound.
 
     Args:
-        lowest: what the debiased distance is not below, the mean of the scores or zero.
+        lowest: lower limit of the debiased distance: the mean of the scores, or zero.
         stderr: first-order standard error of the distance.
         product: fitted eigenvalues of the product of both covariances, if there was a fit.
     """
@@ -153,7 +153,7 @@ class Fit(NamedTuple):
 
     @classmethod
     def of_summary(cls, summary: WitnessSummary) -> Fit:
-        """Take it from the scores of rows that are at hand.
+        """Build it from the scores of rows that are still kept.
 
         Args:
             summary: what the witness says about them.
@@ -164,7 +164,7 @@ class Fit(NamedTuple):
 
     @classmethod
     def of_moments(cls, reference: ReferenceStatistics, folded: Moments) -> Fit:
-        """Fit from the moments of rows that are gone; their scores' spread is then a Gaussian's.
+        """Fit from the moments of rows that are gone; the spread of their scores is then a Gaussian's.
 
         Args:
             reference: statistics of the real data.
@@ -187,12 +187,12 @@ def debiased_value(
     Args:
         spectrum: spectra of the rows.
         plug_in: their distance with the ``1/n`` covariance.
-        fit: what the witness knows of them.
+        fit: what the witness knows about them.
         parts: what parts of the rows say, if there are enough of them.
 
     Returns:
-        The estimate and its standard error: what the rows show that are left out in turn or, where none are kept, what
-        the witness sees of the noise, of first and of second order.
+        The estimate and its standard error: what leaving out rows in turn shows or, if no rows are kept, what the
+        witness sees of the noise, to first and second order.
     """
     reference, count = spectrum.reference, spectrum.count
     curve = reference.bias(count)

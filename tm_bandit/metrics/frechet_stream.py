@@ -27,9 +27,9 @@ from tm_bandit.functional.moments import Moments
 from tm_bandit.functional.witness_fd import FrechetSums, FrechetWitness, block_size, score_rows
 from tm_bandit.metrics.row_log import RowLog
 
-#: Up to so many multiplications a rotation is done in one thread: more threads would wait longer than they work.
+#: Up to this many multiplications a rotation is done in one thread: more threads would wait longer than they work.
 _SMALL_PRODUCT = 2**22
-#: At most so many rows are rotated at a time, because they pass through float64.
+#: At most this many rows are rotated at a time, because they pass through float64.
 _MANY_ROWS = 512
 
 
@@ -77,7 +77,7 @@ def upper_bound(plug_in: float, summary: WitnessSummary, alpha: float, kind: Wid
 class FrechetStream:
     r"""Cross-fitted (or predictable) witness scores of rows that arrive over time.
 
-    ``fitting="crossfit"``: at each refit all rows so far are scored anew, each by the witness of its own fold, which
+    ``fitting="crossfit"``: at each refit all rows so far are rescored, each by the witness of its own fold, which
     was fitted on the other folds; rows that arrive between refits are scored by their fold's current witness. At every
     fixed sample count :math:`E[\psi] \le \mathrm{FD}`; that the confidence sequence also holds *over* time is
     measured, not proved, because a refit changes old scores.
@@ -89,9 +89,9 @@ class FrechetStream:
     Either way the summary is a pure function of the ordered rows, not of how they were batched.
 
     The rows stay in their log; the stream keeps one score per row and one witness per fold. At a refit all rows are
-    rotated anew: that costs little, and a second copy of every arm's rows would not. Memory need not grow without end
-    either: rows can be *settled*. Their scores are frozen, and their moments serve as training data for the rows that
-    come after them, of which they are independent.
+    rotated again: that is cheap, and a second copy of every arm's rows would not be. Memory need not grow without bound
+    either: rows can be *settled*. Their scores are frozen, and their moments serve as training data for later rows, of
+    which they are independent.
 
     Args:
         basis: the reference.
@@ -133,7 +133,7 @@ class FrechetStream:
         self._spectrum: Tensor | None = None
 
     def summary(self, log: RowLog) -> WitnessSummary:
-        """Fit if a fit is due, score what is not scored, and return the moments of the scores.
+        """Fit if a fit is due, score what has no score yet, and return the moments of the scores.
 
         Args:
             log: the rows: the same log each time, as long as its epoch is the same.
@@ -149,7 +149,7 @@ class FrechetStream:
         )
 
     def scores(self, log: RowLog) -> Tensor:
-        """Return the scores of the kept rows in units of the Frechet distance; fewer than rows, if some have none.
+        """Return the scores of the kept rows in units of the Frechet distance; some rows may have none.
 
         Args:
             log: as in :meth:`summary`.
@@ -158,7 +158,7 @@ class FrechetStream:
 
     def _scores_so_far(self, log: RowLog) -> Tensor:
         counts = refit_counts(log.length)
-        # Settled rows alone are enough for a first fit; fits on fewer rows than those cannot be had any more.
+        # Settled rows alone are enough for a first fit; fits on fewer rows are no longer possible.
         if not counts and not log.gone:
             return self._scores[:0]
         first = 0 if log.gone else counts[0]
@@ -179,7 +179,7 @@ class FrechetStream:
         return self._scores[first : log.kept]
 
     def _fit(self, log: RowLog, count: int) -> None:
-        """Fit the witnesses on the settled rows and on the first ``count`` of the others, and score those anew."""
+        """Fit the witnesses on the settled rows and on the first ``count`` of the others, and rescore those."""
         total = log.gone + count
         crossfit = self.fitting == "crossfit"
         layout, grouped = self._grouped(log, 0, count, num_folds(total) if crossfit else 1)
@@ -207,7 +207,7 @@ class FrechetStream:
                 self._scored = count
 
     def _grouped(self, log: RowLog, start: int, stop: int, folds: int) -> tuple[FoldLayout, Tensor]:
-        """Rotate the kept rows ``start`` to ``stop`` and put those of a fold together."""
+        """Rotate the kept rows ``start`` to ``stop`` and group them by fold."""
         basis = self.basis
         layout = FoldLayout.of(log.gone + start, log.gone + stop, folds, basis.center.device)
         grouped = layout.empty(width=basis.center.numel(), like=basis.projection).to(self._dtype)
@@ -216,7 +216,7 @@ class FrechetStream:
             with one_thread() if rows.numel() * rows.shape[1] <= _SMALL_PRODUCT else nullcontext():
                 rotated = basis.rotate(rows)
             if rotated.dtype == torch.float64 != self._dtype:
-                # A row so far out has made witnesses that float32 cannot hold either.
+                # A row this far out makes witnesses that float32 cannot hold either.
                 self._dtype, grouped = torch.float64, grouped.double()
             until = done + rows.shape[0]
             grouped[layout.fold[done:until], layout.slot[done:until]] = rotated.to(self._dtype)

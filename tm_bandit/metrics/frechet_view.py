@@ -1,4 +1,4 @@
-"""What the rows of a metric say about their Frechet distance: each number is computed when it is asked for."""
+"""What the rows of a metric say about their Frechet distance: each number is computed on demand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tm_bandit.metrics.row_log import RowLog, as_list
 from tm_bandit.metrics.sample_spectrum import SampleSpectrum
 from tm_bandit.reference import ReferenceStatistics
 
-#: Rows that tell how heavy the tails are: a fourth moment of so many is known to a tenth, if it exists at all.
+#: Rows that show how heavy the tails are: with this many, a fourth moment is known to a tenth, if it exists at all.
 _TAIL_ROWS = 512
 
 
@@ -39,7 +39,7 @@ class RowView:
         width: confidence sequence of the witness bound.
         fitting: how witnesses are kept independent of the rows they score.
         tuning: returns the hyper-parameters of the reproduced bounds.
-        scored: whether all rows have witness scores, also those that are no longer kept.
+        scored: whether all rows have witness scores, including those no longer kept.
     """
 
     log: RowLog
@@ -109,14 +109,14 @@ class RowView:
         return self.log.derive("stream", start, self.log.epoch, *settings)
 
     def summary(self) -> WitnessSummary:
-        """Return what the witness says about the rows; one look asks for it several times."""
+        """Return what the witness says about the rows; one look needs it several times."""
         stream = self.stream()
         return self.log.derive("summary", lambda: stream.summary(self.log), self.log.key, stream)
 
     def reference_noise(self) -> ReferenceNoise | None:
-        """Return what the noise of the reference does to an end of the interval; nothing if its size is not known.
+        """Return what the noise of the reference does to an end of the interval; ``None`` if its size is not known.
 
-        It is measured anew when the rows have grown by a refit.
+        It is measured again when the rows have grown by a refit.
         """
         log, reference, images = self.log, self.reference, self.reference.num_samples
         if images is None:
@@ -137,7 +137,7 @@ class RowView:
         return log.derive("reference noise", measure, log.epoch, count, *settings)
 
     def parts(self) -> Parts | None:
-        """Return what parts of the rows say about all of them, measured anew when they have grown by a refit."""
+        """Return what parts of the rows say about all of them, measured again when they have grown by a refit."""
         log, reference = self.log, self.reference
         if not log.kept:
             return None
@@ -158,9 +158,9 @@ class RowView:
 class FrechetWitnessBound(Bound):
     """Our own bound: the mean of witness scores minus its width; above, the plug-in plus its own.
 
-    The losses by which arms are compared take the reference as it is, which all arms share, and answer from ten samples
-    on. The interval that is promised for one arm, :meth:`ends`, allows for the reference's own noise and says nothing
-    before rare modes have had their chance.
+    The losses by which arms are compared take the reference, which all arms share, as it is, and exist from ten samples
+    on. The interval promised for one arm, :meth:`ends`, allows for the reference's own noise and is vacuous until rare
+    modes have had their chance.
     """
 
     guarantee: Guarantee = "anytime"

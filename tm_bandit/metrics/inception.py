@@ -42,7 +42,7 @@ class OptimisticIS(FeatureMetric):
     where :math:`p_i` are the class probabilities that a classifier gives to sample :math:`i` and :math:`H` is the
     entropy. :meth:`compute` returns the optimistic score, which is above the true one with high probability;
     :meth:`estimate` returns the formula above. Samples are not split into groups and not shuffled, so a value depends
-    on the samples alone. What is stored are a few vectors of class length, however many samples there are.
+    on the samples alone. Only a few vectors of class length are stored, however many samples there are.
 
     The bounds (``L`` is the logarithm in which the failure probability enters, ``d`` the number of classes):
 
@@ -64,13 +64,13 @@ class OptimisticIS(FeatureMetric):
     The paper's inequality is one-sided: with these bounds the lower end is ``-inf``.
 
     What :meth:`debiased` is: the plain estimate is too low by an amount that shrinks with the number of samples, so it
-    must not be used to compare generators with different numbers of samples. This one may. It is the
+    must not be used to compare generators with different numbers of samples. This one may be. It is the
     mean of a jackknife over folds and of the midpoint between the plain estimate and the cross-fitted witness, and lies
     between the plain estimate and the witness mean; it is an estimate, not a bound. Its standard error is that of the
-    witness's mean, but at least that of a sure classifier with these classes and one sample more, of any class. The
+    witness's mean, but at least that of a sure classifier with these classes and one more sample, of any class. The
     spread over runs of 10 to 500 samples is 0.3 to 1.6 times as large, whether classes are equally frequent, follow
-    Zipf's law, or one of ten has four fifths. Where there are many more classes than samples (a thousand, and forty) it
-    is smaller, and the error is mostly an allowance for the bias.
+    Zipf's law, or one of ten has four fifths. With many more classes than samples (1,000 against 40) it is smaller, and
+    the error is mostly an allowance for the bias.
 
     Real samples (``update(images, real=True)``) are not needed; the witness bound is tighter with them, because their
     classes are a good first guess at those of generated ones. Losses are in units of :math:`-\log \mathrm{IS}`.
@@ -90,7 +90,7 @@ class OptimisticIS(FeatureMetric):
             (:meth:`update_probs`).
         bound: one of the above.
         delta: failure probability of the bound.
-        horizon: number of looks ``T`` at the score; divides ``delta``, as in the paper's algorithm.
+        horizon: number of looks ``T`` at the score; ``delta`` is divided by it, as in the paper's algorithm.
         normalize: whether images are floats in [0, 1] rather than uint8.
         log_scale: report :math:`\log \mathrm{IS}` everywhere instead of :math:`\mathrm{IS}`.
         logits: whether the network returns logits; else it returns probabilities.
@@ -185,7 +185,7 @@ class OptimisticIS(FeatureMetric):
         outputs = super().extract(inputs)
         if self._extractor.network is None or not self.logits or not outputs.is_floating_point():
             return outputs
-        with exact_arithmetic(narrow=True):  # a softmax shares the smallest batch among all threads
+        with exact_arithmetic(narrow=True):  # a softmax splits even the smallest batch among all threads
             return as_float64(outputs).softmax(dim=1)
 
     def check_rows(self, rows: Tensor, real: bool = False) -> Tensor:
@@ -204,7 +204,7 @@ class OptimisticIS(FeatureMetric):
         return checked.to(self.device)
 
     def update_probs(self, probs: Tensor, real: bool = False) -> None:
-        """Add samples whose class probabilities are known already.
+        """Add samples whose class probabilities are already known.
 
         Args:
             probs: class probabilities, shape ``(N, d)``.
@@ -244,7 +244,7 @@ class OptimisticIS(FeatureMetric):
 
     def _share(self, template: OptimisticIS) -> None:
         super()._share(template)
-        # Arms are compared sample by sample; a metric of its own is content with sums.
+        # Arms are compared sample by sample; a metric used on its own needs only sums.
         self.add_state("rows", default=[], dist_reduce_fx="cat")
 
     def _first(self, count: int) -> Tensor | None:
@@ -307,7 +307,7 @@ class OptimisticIS(FeatureMetric):
         return torch.cat([uniform, (self.real_prob + uniform) / (self.real_num + 1)])
 
     def add_rows(self, rows: Tensor, real: bool = False) -> None:
-        """Put rows, as :meth:`check_rows` returned them, into the states; check nothing again.
+        """Add rows, as :meth:`check_rows` returned them, to the states, without further checks.
 
         Args:
             rows: class probabilities of shape ``(N, d)``.
@@ -320,7 +320,7 @@ class OptimisticIS(FeatureMetric):
                 self.real_num, self.real_prob = self.real_num + len(rows), self.real_prob + rows.sum(dim=0)
                 return
             sums = {name: getattr(self, name) + value for name, value in class_sums(rows)._asdict().items()}
-            # Not assigned as torchmetrics does it: history goes on.
+            # Not reassigned as in torchmetrics: the history continues.
             vars(self).update(sums, **add_probs(self._fold_sums(), rows, self._priors())._asdict())
             self.row_log.length += len(rows)
             if "rows" in self._defaults:
@@ -329,7 +329,7 @@ class OptimisticIS(FeatureMetric):
     # ---- states of a length that is known from the first batch on ----
 
     def _know_classes(self, num_classes: int) -> None:
-        """Give the states that wait for the number of classes their length."""
+        """Give the states that depend on the number of classes their length."""
         if num_classes != self.num_classes:
             for name in _PER_CLASS:
                 setattr(self, name, _lengthen(getattr(self, name), num_classes))
@@ -347,7 +347,7 @@ class OptimisticIS(FeatureMetric):
         super()._sync_dist(gather, process_group=process_group)
 
     def _reduce_states(self, incoming_state: Mapping[str, Any]) -> None:
-        """Merge the states of another metric (``merge_state``); either may not have seen a sample yet."""
+        """Merge the states of another metric (``merge_state``); either may have no samples yet."""
         incoming = dict(incoming_state)
         self._check_states(incoming)
         self._know_classes(incoming["prob"].shape[-1])

@@ -1,4 +1,4 @@
-"""What kernel values say about a squared MMD: each number is computed when asked for, each kernel value once."""
+"""What kernel values say about a squared MMD: each number is computed on demand, each kernel value once."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tm_bandit.metrics.row_log import RowLog
 
 #: How many row counts have their sums remembered, for comparisons at equal counts: the last pulls of a race.
 _REMEMBERED = 64
-#: The 95 % quantile of a chi-squared variable, which a variance by chance is at most: one direction has it all.
+#: The 95 % quantile of a chi-squared variable: the most that chance makes of a variance, if one direction has it all.
 _CHANCE = 3.84
 
 
 class KernelStream:
-    """Kernel sums among the rows of a log, at any row count; they go on from the nearest count that is known.
+    """Kernel sums among the rows of a log, at any row count; they continue from the nearest known count.
 
     Args:
         kernel: the kernel.
@@ -82,7 +82,7 @@ class KernelView:
         return self.scale * mmd_projection(self.sums(count), self.similarity()[:count], self.reference())
 
     def scores(self) -> ScoreMoments:
-        """Return the moments of the projection; one look asks for them several times."""
+        """Return the moments of the projection; one look needs them several times."""
         return self.log.derive("scores", lambda: ScoreMoments.of(self.projection()), self.log.key)
 
     def estimate(self) -> float:
@@ -98,12 +98,12 @@ class KernelView:
         return self.scale**2 * second_order_variance(self.sums(self.log.length)) / (self.log.length - 1)
 
     def is_degenerate(self) -> bool:
-        """Whether the projection's spread is no more than chance may give it, on average 4 times :meth:`noise`."""
+        """Whether the projection's spread is no more than chance may cause, on average 4 times :meth:`noise`."""
         return self.scores().std ** 2 < _CHANCE * 4 * self.noise()
 
 
 class HajekBound(Bound):
-    """Confidence sequence of the projection's mean, with the noise of second order added to its spread."""
+    """Confidence sequence of the projection's mean, with second-order noise added to its spread."""
 
     guarantee: Guarantee = "anytime"
     standard_errors = True
@@ -114,7 +114,7 @@ class HajekBound(Bound):
     def ends(self, view: KernelView) -> tuple[float, float]:
         """Return both ends, each with half of the failure probability."""
         scores = view.scores()
-        # Where the projection vanishes, the statistic still varies, and by chance its rows may all look alike.
+        # When the projection vanishes, the statistic still varies, and by chance its rows may all look alike.
         spread = math.sqrt(scores.std**2 + 2 * view.noise())
         return mean_interval(replace(scores, std=spread), view.level / 2, view.width)
 

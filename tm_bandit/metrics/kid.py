@@ -36,16 +36,16 @@ class OptimisticKID(ReferencedMetric):
     numbers of samples can be compared by it: :meth:`estimate` and :meth:`debiased` are the same. :meth:`compute` is
     *optimistic*: with probability ``1 - delta`` it is not above the true distance.
 
-    What the interval promises. The distance is a mean, up to terms of second order, of one number per generated row
-    (its Hajek projection, :meth:`row_scores`), whose confidence sequence is taken: looking after every sample is
-    allowed, each end may fail with probability ``delta / 2``. It is asymptotic: infinite below 10 samples, a good
-    approximation below about 50, and no arm is certified below 200, because a rare far mode may not have shown. Near
-    the reference the statistic is *degenerate*: the projection vanishes, and what is left is of second order and
-    skewed. The bound therefore adds that variance to the projection's, which keeps it valid and makes it wide;
-    :attr:`is_degenerate` says when that happens. The reference's rows are taken as they are: the truth is the distance
-    to them, and the same for all arms.
+    What the interval promises. Up to second-order terms, the distance is the mean of one number per generated row (its
+    Hajek projection, :meth:`row_scores`), and the interval is the confidence sequence of that mean: looking after every
+    sample is allowed, and each end may fail with probability ``delta / 2``. It is asymptotic: infinite below 10
+    samples, a good approximation below about 50, and no arm is certified below 200, because a rare far mode may not
+    have shown. Near the reference the statistic is *degenerate*: the projection vanishes, and what is left is
+    second-order and skewed. The bound therefore adds that variance to the projection's, which keeps it valid and makes
+    it wide; :attr:`is_degenerate` says when that happens. The reference's rows are taken as they are: the truth is the
+    distance to them, and they are the same for all arms.
 
-    A row is compared with the reference once, when it comes in, and with every other row of its arm once. An arm keeps
+    A row is compared with the reference once, when it arrives, and with every other row of its arm once. An arm keeps
     its rows; the reference's rows exist once, whatever the number of arms.
 
     As input to ``forward`` and ``update`` the metric accepts samples (images for the named extractors) and
@@ -59,12 +59,12 @@ class OptimisticKID(ReferencedMetric):
         kernel: ``"polynomial"``, ``"rbf"``, or a kernel of :mod:`tm_bandit.functional`.
         bound: ``"hajek"`` (see above), or ``"none"``: ``compute`` is the plain estimate.
         delta: failure probability of the bound.
-        horizon: number of looks at which the bound must hold together; it divides ``delta``.
+        horizon: number of looks at which the bound must hold together; ``delta`` is divided by it.
         degree: degree of the polynomial kernel.
         gamma: its factor; ``None`` means one over the dimension.
         coef: its constant.
         sigma: width of the Gaussian kernel.
-        scale: the unit of the distance: it is multiplied by this.
+        scale: factor by which the distance is multiplied.
         width: confidence sequence of the bound: ``"lil"``, or ``"mixture"``, which is narrower by a quarter; with the
             long tails of a cubic kernel its upper end fails in up to 7 % of the runs where 5 % are promised.
         normalize: whether images are floats in [0, 1] rather than uint8.
@@ -145,7 +145,7 @@ class OptimisticKID(ReferencedMetric):
         return cls(feature, reference, kernel=GaussianKernel(10.0, unit_length=True), scale=1000.0, **kwargs)
 
     def use_reference(self, reference: ReferenceStatistics | None) -> None:
-        """Take a reference as if it had been given to the constructor; ``None`` takes it away again.
+        """Take a reference as if it had been given to the constructor; ``None`` removes it.
 
         Args:
             reference: statistics of the real data, with rows.
@@ -161,7 +161,7 @@ class OptimisticKID(ReferencedMetric):
         before = self._given_reference
         super().use_reference(reference)
         if reference is not before:
-            # Not assigned as torchmetrics does it: the rows are the same.
+            # Not reassigned as in torchmetrics: the rows are the same.
             vars(self)["similarity"] = [torch.full_like(part, torch.nan) for part in as_list(self.similarity)]
             for name in ("scores", "similarity"):
                 self.row_log.forget(name)
@@ -173,7 +173,7 @@ class OptimisticKID(ReferencedMetric):
 
     @property
     def is_degenerate(self) -> bool:
-        """Whether the generator is so near to the reference that the distance is mostly noise of second order."""
+        """Whether the generator is so near to the reference that the distance is mostly second-order noise."""
         with self._synced():
             return self._view().is_degenerate()
 
@@ -252,7 +252,7 @@ class OptimisticKID(ReferencedMetric):
             near = torch.full((len(new),), torch.nan, dtype=torch.float64, device=new.device)
         else:
             near = self._reference_rows().similarity(new, self.kernel)
-        # The log first: to open one reads the states.
+        # The log first: opening one reads the states.
         log = self.row_log
         self.similarity.append(near)
         log.append(new)

@@ -29,7 +29,7 @@ _MOST_CANDIDATES = 2_000_000
 
 
 class MarginalSums(NamedTuple):
-    """Everything that the witness remembers of the samples; sums of two sets of samples add.
+    """Everything that the witness remembers about the samples; the sums of two sets of samples can be added.
 
     Args:
         fold_num: number of samples per fold, ``(FOLDS,)``.
@@ -66,7 +66,7 @@ def add_probs(sums: MarginalSums, probs: Tensor, priors: Tensor) -> MarginalSums
     start = round(float(sums.fold_num.sum()))
     stop = start + len(probs)
     due = [count for count in refit_counts(stop) if count > start]
-    # Each stretch of samples is scored by the witness that was fitted on all samples before it. A small batch may have
+    # Each stretch of samples is scored by the witness fitted on all samples before it. A small batch may have
     # twenty stretches, so these witnesses are fitted together, as many at a time as memory allows.
     together = max(1, _MOST_CANDIDATES // (FOLDS * priors.numel() * len(PRIOR_STRENGTHS)))
     for first in range(0, len(due) + 1, together):
@@ -120,7 +120,7 @@ def witness_moments(sums: MarginalSums, entropy: Tensor, priors: Tensor, fitting
 
 
 def marginal_spread(marginal: Tensor) -> Tensor:
-    r"""Standard deviation of :math:`\log \bar p` under :math:`\bar p`: that of the scores, if every sample were sure.
+    r"""Standard deviation of :math:`\log \bar p` under :math:`\bar p`: that of a sure classifier's scores.
 
     Args:
         marginal: distributions over the classes, ``(..., C)``.
@@ -154,8 +154,8 @@ def witness_interval(
         num_classes: number of classes ``C``.
         alpha: failure probability of each end.
         kind: the confidence sequence.
-        least_spread: :func:`marginal_spread` of the plug-in's marginal. While the witness is smoothed much its scores
-            vary less than those of the marginal itself, which the plug-in deviates like.
+        least_spread: :func:`marginal_spread` of the plug-in's marginal. While the witness is heavily smoothed, its
+            scores vary less than those of the marginal itself, and the plug-in deviates like the latter.
 
     Example:
         >>> lower, upper = witness_interval(ScoreMoments(100, 1.5, 0.4, 0.1), 1.3, 10, 0.025)

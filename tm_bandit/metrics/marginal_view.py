@@ -1,4 +1,4 @@
-"""What the sums of a metric say about their Inception Score, as losses: each number is computed when asked for."""
+"""What the sums of a metric say about their Inception Score, as losses: each number is computed on demand."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class SumView:
     fitting: Any
 
     def estimate(self) -> float:
-        """Return minus the logarithm of the plain score; it says so if there are no samples."""
+        """Return minus the logarithm of the plain score; raise if there are no samples."""
         return self.log.derive("estimate", lambda: -float(log_inception_score(self.sums)), self.log.key)
 
     def scores(self) -> ScoreMoments:
-        """Return the moments of the witness scores; one look asks for them several times."""
+        """Return the moments of the witness scores; one look needs them several times."""
         make = lambda: witness_moments(self.folds, self.sums.entropy, self.priors(), self.fitting)  # noqa: E731
         return self.log.derive("scores", make, self.log.key, self.fitting)
 
@@ -55,7 +55,7 @@ class SumView:
         scores, (num, prob, _, entropy, _) = self.scores(), self.sums
         value = debiased_log_is(self.folds.fold_prob, self.folds.fold_num, float(entropy / num), scores.mean)
         # With few samples the witness is nearly uniform, and its scores vary less than those of the marginal itself;
-        # one sample more, of any class, for the case that all were of one.
+        # one more sample, of any class, in case all were of one.
         smooth = (prob + 1.0 / len(prob)) / (num + 1)
         least = float(marginal_spread(smooth)) / math.sqrt(float(num))
         return -value, max(scores.stderr, least)
@@ -70,7 +70,7 @@ class InceptionWitnessBound(Bound):
     certifies_from = MIN_CERTIFIED
 
     def ends(self, view: SumView) -> tuple[float, float]:
-        """Return both ends; below 200 samples, that the score lies between one and the number of classes."""
+        """Return both ends; below 200 samples they are one and the number of classes."""
         view.estimate()
         num, prob, *_ = view.sums
         return self._both(view) if num >= self.certifies_from else (-math.log(prob.shape[0]), 0.0)

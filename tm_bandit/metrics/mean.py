@@ -51,16 +51,16 @@ class OptimisticMean(OptimisticMetric):
     is wider than that of scores without limits until there are several times ``(range / deviation)^2 / 4`` samples.
 
     As input to ``forward`` and ``update`` the metric accepts samples, whatever the score takes, and ``conditions``, one
-    per sample, if the score wants them; as output of ``forward`` and ``compute`` it returns a scalar tensor.
+    per sample, if the score needs them; as output of ``forward`` and ``compute`` it returns a scalar tensor.
 
     Args:
         score: ``samples -> (n,)`` or ``(samples, conditions) -> (n,)``: a callable, a module, or a torchmetrics metric
             (sample by sample, if it returns one value per batch; it is reset afterwards). It is shared by all copies
-            and not saved. Left out if numbers are computed elsewhere (:meth:`update_scores`).
+            and not saved. Left out if scores are computed elsewhere (:meth:`update_scores`).
         higher_is_better: the direction of the score.
         bounded: the smallest and the largest value that the score can have, or ``None`` if there are no limits.
         delta: failure probability of the bound.
-        horizon: number of looks at which the bound must hold together; it divides ``delta``.
+        horizon: number of looks at which the bound must hold together; ``delta`` is divided by it.
         width: confidence sequence of scores without limits: ``"mixture"``, or ``"lil"``, wider and safer.
         conditional: whether the score takes conditions; ``None`` looks at its signature.
         kwargs: see torchmetrics' ``Metric``.
@@ -111,7 +111,7 @@ class OptimisticMean(OptimisticMetric):
 
     @property
     def traits(self) -> Traits:
-        """What the engine must know of this metric."""
+        """What the engine must know about this metric."""
         bound, least = ("betting", 0) if self.bounded else ("sequence", MIN_CERTIFIED)
         return Traits(self._higher, "unbiased", "anytime", "none", bound, certifies_from=least)
 
@@ -125,7 +125,7 @@ class OptimisticMean(OptimisticMetric):
 
         Args:
             inputs: samples; without a score, the scores themselves.
-            conditions: one per sample, for a score that wants them.
+            conditions: one per sample, for a score that needs them.
         """
         values = inputs if self._score_of is None else self._score_of(inputs, conditions)
         return self.check_rows(values)
@@ -166,7 +166,7 @@ class OptimisticMean(OptimisticMetric):
 
         Args:
             inputs: samples, what the score takes.
-            conditions: one per sample, for a score that wants them.
+            conditions: one per sample, for a score that needs them.
         """
         self.add_rows(self.extract(inputs, conditions))
 
@@ -183,7 +183,7 @@ class OptimisticMean(OptimisticMetric):
         self.update_rows(scores)
 
     def add_rows(self, rows: Tensor) -> None:
-        """Put scores, as :meth:`check_rows` returned them, into the states; check nothing again.
+        """Add scores, as :meth:`check_rows` returned them, to the states, without further checks.
 
         Args:
             rows: scores, shape ``(n, 1)``.
@@ -199,14 +199,14 @@ class OptimisticMean(OptimisticMetric):
 
     @property
     def min_samples(self) -> int:
-        """The fewest samples with which the bound says anything at all."""
+        """The fewest samples for which the bound is informative."""
         return 2 if self.bounded else LEAST_SCORES
 
     def losses(self, fields: Iterable[str]) -> dict[str, float]:
-        """Return the asked-for fields of ``ArmStats``; the score, negated if higher is better.
+        """Return the requested fields of ``ArmStats``: the score, negated if higher is better.
 
         Args:
-            fields: names out of ``loss_fields``.
+            fields: names from ``loss_fields``.
 
         Raises:
             InputError: if there is no such field.
@@ -235,7 +235,7 @@ class OptimisticMean(OptimisticMetric):
         return low + below * (high - low), high - above * (high - low)
 
     def _before_change(self, setting: str, value: Any) -> None:
-        """Refuse limits that the scores so far are beyond: with the new ones they would not have been taken."""
+        """Refuse limits that some scores so far exceed: they would not have been accepted."""
         if setting == "bounded" and value is not None and self.num_samples:
             (low, high), (least, most) = value, (float(end) for end in torch.cat(as_list(self.scores)).aminmax())
             slack = _ROUNDING * (high - low)

@@ -1,4 +1,4 @@
-"""What metrics share that compare generated features with real ones: the reference, checks of rows, uneven ranks."""
+"""What metrics that compare generated and real features share: the reference, checks of rows, uneven ranks."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ R = TypeVar("R", bound="ReferencedMetric")
 
 
 class ReferencedMetric(FeatureMetric):
-    """A metric over generated features and a reference, which is given or made of real samples.
+    """A metric over generated features and a reference, which is given or made from real samples.
 
-    All states are lists that are concatenated over ranks, so a rank without samples is no special case.
+    All states are lists that are concatenated over ranks, so a rank without samples is not a special case.
 
     Args:
         args: see :class:`~tm_bandit.metrics.feature_metric.FeatureMetric`.
@@ -68,7 +68,7 @@ class ReferencedMetric(FeatureMetric):
 
     @abstractmethod
     def _layout(self, width: int) -> dict[str, tuple[tuple[int, ...], torch.dtype | None]]:
-        """Return shape and dtype of one entry of every state; no dtype for rows, which have their own."""
+        """Return shape and dtype of one entry of every state; no dtype for rows, which keep their own."""
 
     @property
     def reference(self) -> ReferenceStatistics:
@@ -82,7 +82,7 @@ class ReferencedMetric(FeatureMetric):
         return self.row_log.derive("reference", self._make_reference)
 
     def use_reference(self, reference: ReferenceStatistics | None) -> None:
-        """Take a reference as if it had been given to the constructor; ``None`` takes it away again.
+        """Take a reference as if it had been given to the constructor; ``None`` removes it.
 
         Args:
             reference: statistics of the real data.
@@ -136,7 +136,7 @@ class ReferencedMetric(FeatureMetric):
         return torch.device("cpu") if self.compute_on_cpu else self.device
 
     def _move_list_states_to_cpu(self) -> None:
-        """Do nothing: with ``compute_on_cpu`` rows are put there as they come."""
+        """Do nothing: with ``compute_on_cpu`` rows are put there as they arrive."""
 
     def check_rows(self, rows: Tensor, real: bool = False) -> Tensor:
         """Return ``rows`` if they can be used, else raise; touches no state.
@@ -149,7 +149,7 @@ class ReferencedMetric(FeatureMetric):
             InputError: if dtype or shape are wrong, or values are not finite.
         """
         if real is not False and check_flag("real", real) and self._given_reference is not None:
-            raise InputError("Expected generated samples only beside a `reference`, but got real ones; leave it out.")
+            raise InputError("Expected only generated samples with a `reference`, but got real ones; leave it out.")
         if not isinstance(rows, Tensor) or rows.dtype not in _DTYPES:
             check_dense(rows)
             got = f"dtype {rows.dtype}" if isinstance(rows, Tensor) else f"a {type(rows).__name__}"
@@ -174,7 +174,7 @@ class ReferencedMetric(FeatureMetric):
         return rows
 
     def add_rows(self, rows: Tensor, real: bool = False) -> None:
-        """Put rows, as :meth:`check_rows` returned them, into the states; check nothing again.
+        """Add rows, as :meth:`check_rows` returned them, to the states, without further checks.
 
         Args:
             rows: features, shape ``(n, d)``.
@@ -187,11 +187,11 @@ class ReferencedMetric(FeatureMetric):
 
     @abstractmethod
     def _add_generated(self, rows: Tensor) -> None:
-        """Put rows of generated samples into the states: a copy, as callers may reuse their buffers."""
+        """Add rows of generated samples to the states: a copy, as callers may reuse their buffers."""
 
     @abstractmethod
     def _add_real(self, rows: Tensor) -> None:
-        """Put rows of real samples into the states."""
+        """Add rows of real samples to the states."""
 
     def update_features(self, rows: Tensor, real: bool = False) -> None:
         """Add features that were computed elsewhere, of images or of anything else.
@@ -212,13 +212,13 @@ class ReferencedMetric(FeatureMetric):
     def _share(self: R, template: R) -> None:
         super()._share(template)
         if any(getattr(self, name) for name in self.real_states):
-            # One reference for all arms, with all that is derived from it, instead of one each.
+            # One reference for all arms, with everything derived from it, instead of one each.
             self.use_reference(template.reference)
             for name in self.real_states:
                 setattr(self, name, [])
 
     def _sync_dist(self, dist_sync_fn: Callable[..., Any] = gather_all_tensors, process_group: Any = None) -> None:
-        """Let ranks without samples take part: they have to send tensors of the others' dtype and width."""
+        """Let ranks without samples take part: they must send tensors of the others' dtype and width."""
         group = process_group or self.process_group
         free = [name for name, (_, dtype) in self._layout(0).items() if dtype is None]
         mine = {_DTYPES.index(batch.dtype) for name in free for batch in getattr(self, name)}
@@ -229,7 +229,7 @@ class ReferencedMetric(FeatureMetric):
         if len(widths) > 1:
             raise InputError(f"Expected features of one dimension on all ranks, but got {sorted(widths)}.")
         width = max(widths, default=0)
-        # One that holds the values of all: two different halves make a float32.
+        # A dtype that holds the values of all: two different half precisions make a float32.
         used = [_DTYPES[number] for number in layouts[:, 1:].sum(dim=0).nonzero().flatten().tolist()]
         row_dtype = reduce(torch.promote_types, used or [torch.float32])
         for name, (shape, dtype) in self._layout(width).items():

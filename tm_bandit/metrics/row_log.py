@@ -1,4 +1,4 @@
-"""The rows that a metric keeps, the one place where anything derived from them is remembered, and who holds it."""
+"""The rows that a metric keeps, the one place where derived values are remembered, and the metric that owns both."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _identities = itertools.count(1)
 class RowLog:
     """A history of samples that only grows, until it is rewritten.
 
-    What was derived from a history holds as long as its :attr:`key` does: the ``epoch`` changes when rows are taken
-    away or replaced, the ``length`` when some are added. Something that can be extended remembers how far it has read
-    and goes on from there while the epoch is the same. Settings that it depends on belong into its key as well.
+    A derived value is valid as long as the :attr:`key` stays the same: the ``epoch`` changes when rows are removed or
+    replaced, the ``length`` when some are added. A value that can be extended remembers how far it has read and
+    continues from there while the epoch is the same. Settings that it depends on belong in its key as well.
 
-    A metric whose states are assigned anew (reset, load, sync, merge) opens another log: all that was derived is gone.
+    A metric whose states are reassigned (reset, load, sync, merge) opens a new log: all derived values are gone.
 
     Args:
         batches: rows that are kept, in order; the list itself is kept and grows with the log.
@@ -40,7 +40,7 @@ class RowLog:
 
     def __init__(self, batches: list[Tensor] | None = None, folded: Moments | None = None) -> None:
         self.epoch = next(_epochs)
-        #: Names of states whose tensors were made here and may be overwritten; others may belong to somebody else too.
+        #: Names of states whose tensors were made here and may be overwritten; others may be shared.
         self.owned: set[str] = set()
         self._derived: dict[str, tuple[Any, Any]] = {}
         self._restart([] if batches is None else batches, folded)
@@ -55,11 +55,11 @@ class RowLog:
 
     @property
     def key(self) -> tuple[int, int]:
-        """What tells this history from every other one."""
+        """What distinguishes this history from every other."""
         return self.epoch, self.length
 
     def append(self, rows: Tensor) -> None:
-        """Add rows; they are not copied, so they must not change any more.
+        """Add rows; they are not copied, so they must not change afterwards.
 
         Args:
             rows: shape ``(n, d)``.
@@ -71,7 +71,7 @@ class RowLog:
             self.length += len(rows)
 
     def fold(self, count: int, folded: Moments) -> None:
-        """Let go of the oldest rows.
+        """Discard the oldest rows.
 
         Args:
             count: how many of them.
@@ -140,15 +140,15 @@ class RowLog:
         return self._derived.get(name, (None, None))[1]
 
     def forget(self, name: str) -> None:
-        """Derive it anew next time."""
+        """Derive it again next time."""
         self._derived.pop(name, None)
 
 
 class LoggedMetric(Metric):
     """A torchmetrics metric whose states are a log of samples.
 
-    Its states keep their precision and their device, whatever is done to the module around it, and the log is opened
-    anew whenever they are rewritten. A metric that refuses samples, or fails to sync, is as it was.
+    Its states keep their precision and their device, whatever is done to the module around it, and a new log
+    is opened whenever they are rewritten. A metric that refuses samples, or fails to sync, is left unchanged.
 
     Args:
         kwargs: see torchmetrics' ``Metric``.
@@ -166,7 +166,7 @@ class LoggedMetric(Metric):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._output_dtype = torch.float64
-        # Opened when it is needed; holds all that was derived from the states: never saved, never synced.
+        # Opened when it is needed; holds everything derived from the states: never saved, never synced.
         self._row_log: RowLog | None = None
         # MetricCollection merges metrics whose states look equal after the first update, though their later states may
         # differ (other bound, other rows kept). Bytes, so that they differ in every dtype and by more than `allclose`.
@@ -175,12 +175,12 @@ class LoggedMetric(Metric):
 
     @property
     def _is_narrow(self) -> bool:
-        """Whether its algebra is too little to be shared by threads."""
+        """Whether its algebra is too little work to be split among threads."""
         return (self.row_width or 0) <= self._narrow
 
     @property
     def row_width(self) -> int | None:
-        """Length of a row, or ``None`` while it is not known; a saved run goes on with rows of this length only."""
+        """Length of a row, or ``None`` while it is not known; a saved run continues only with rows of this length."""
         return None
 
     @property
@@ -190,7 +190,7 @@ class LoggedMetric(Metric):
 
     @property
     def row_log(self) -> RowLog:
-        """The samples so far: where everything that is derived from them is remembered."""
+        """The samples so far: where everything derived from them is remembered."""
         if self._row_log is None:
             self._row_log = self._open_log()
         return self._row_log
@@ -212,7 +212,7 @@ class LoggedMetric(Metric):
             self._move_list_states_to_cpu()
 
     def _wrap_update(self, update: Callable[..., None]) -> Callable[..., None]:
-        """Let an update that is refused not count as one: torchmetrics counts before it tries."""
+        """Keep a refused update from being counted: torchmetrics counts before it tries."""
         counted = super()._wrap_update(update)
 
         @functools.wraps(update)
@@ -227,7 +227,7 @@ class LoggedMetric(Metric):
         return tried
 
     def load_states(self, states: Mapping[str, Tensor | list[Tensor]], updates: int = 1) -> None:
-        """Take the samples back that ``metric_state`` of a metric of this kind held.
+        """Restore the samples that ``metric_state`` of a metric of this kind held.
 
         Args:
             states: tensors by name, on any device.
@@ -251,7 +251,7 @@ class LoggedMetric(Metric):
             raise InputError(f"Expected the states of a {type(self).__name__}, but got none for {', '.join(lost)}.")
 
     def set_dtype(self, dst_type: str | torch.dtype) -> Metric:
-        """Choose the dtype of returned values; statistics stay in float64 whatever is chosen.
+        """Choose the dtype of returned values; statistics stay in float64 regardless.
 
         Args:
             dst_type: a floating dtype, or its name such as ``"float32"`` or ``"torch.float32"``.
@@ -275,7 +275,7 @@ class LoggedMetric(Metric):
         self._row_log = None
 
     def sync(self, *args: Any, **kwargs: Any) -> None:
-        """Exchange states with the other ranks; if that fails, the local states are as they were.
+        """Exchange states with the other ranks; if that fails, the local states are left unchanged.
 
         Args:
             args: as in torchmetrics.
@@ -292,7 +292,7 @@ class LoggedMetric(Metric):
 
     @contextmanager
     def sync_context(self, *args: Any, **kwargs: Any) -> Iterator[None]:
-        """Sync, and give the local states back even if the computation in between raises.
+        """Sync, and restore the local states even if the computation in between raises.
 
         Args:
             args: as in torchmetrics.
@@ -322,11 +322,11 @@ class LoggedMetric(Metric):
         return super()._apply(lambda tensor: tensor.to(device), exclude_state)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave what can be derived again out of pickles and clones."""
+        """Leave derived values out of pickles and clones."""
         return {**super().__getstate__(), "_row_log": None}
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Take states back; a metric that got samples this way counts as updated, and keeps its own identity."""
+        """Load states; a metric that gets samples this way counts as updated, and keeps its own identity."""
         state_dict.pop(prefix + "identity", None)
         found = any(prefix + name in state_dict for name in self._defaults)
         super()._load_from_state_dict(state_dict, prefix, *args)
@@ -354,7 +354,7 @@ class LoggedMetric(Metric):
             raise InputError(f"Expected a metric of this kind or its states, but got {brief(error)}.") from error
 
     def _reduce_states(self, incoming_state: Mapping[str, Any]) -> None:
-        """Merge the states of another metric (``merge_state``), which may go on with its own."""
+        """Merge the states of another metric (``merge_state``), which may keep using its own."""
         copies = {
             name: [tensor.clone() for tensor in state] if isinstance(state, list) else state
             for name, state in incoming_state.items()
@@ -363,7 +363,7 @@ class LoggedMetric(Metric):
         self._note_merge()
 
     def _note_merge(self) -> None:
-        """Count samples that came with states as updates, and forget values without them."""
+        """Count samples that came with states as updates, and forget values computed without them."""
         self._computed = None
         if self.num_samples > 0:
             self._update_count = max(self._update_count, 1)
@@ -390,7 +390,7 @@ def exact_arithmetic(narrow: bool = False) -> Iterator[None]:
 
 
 def as_list(state: Tensor | Sequence[Tensor]) -> list[Tensor]:
-    """Return a list state as a new list, also if it comes from a synced metric and therefore is one tensor.
+    """Return a list state as a new list, even if it comes from a synced metric and is therefore a single tensor.
 
     Args:
         state: the state.

@@ -17,7 +17,7 @@ from tm_bandit.functional.moments import Moments, add_rows_, merge_moments, mome
 from tm_bandit.metrics.row_log import RowLog
 from tm_bandit.reference import ReferenceStatistics
 
-#: How much larger a Gram buffer is made than it must be: little, because its memory grows with the square.
+#: How much larger than necessary a Gram buffer is made: little, because its memory grows with the square.
 _GROWTH = 1.125
 
 #: Rows that are converted to float64 at a time, so that no second copy of all rows ever exists.
@@ -57,7 +57,7 @@ class GramPair:
         self._diagonals = center.new_empty((2, 0))
 
     def read(self, log: RowLog) -> None:
-        """Add the rows that are not in yet; only their products with the others and among themselves are computed.
+        """Add the rows that are still missing; only their products with the others and among themselves are computed.
 
         Args:
             log: the rows, all of them.
@@ -116,10 +116,10 @@ class GramPair:
 
 
 def _times_symmetric(rows: Tensor, matrix: Tensor) -> Tensor:
-    """Multiply few rows by a large symmetric matrix: all of a small pull's time is reading that matrix once."""
+    """Multiply few rows by a large symmetric matrix: all of a small pull's time goes into reading that matrix once."""
     if rows.device.type == "cpu":
         # scipy's BLAS streams it about twice as fast as torch's for five rows, and the eigenvalue call that follows
-        # uses the same threads; numpy's BLAS has threads of its own, which would be in the way.
+        # uses the same threads; numpy's BLAS has threads of its own, which would get in the way.
         return torch.from_numpy(blas.dgemm(1.0, matrix.contiguous().numpy().T, rows.contiguous().numpy().T).T)
     return rows @ matrix
 
@@ -132,7 +132,7 @@ def rotated_moments(reference: ReferenceStatistics, folded: Moments | None, shif
     Args:
         reference: statistics of the real data.
         folded: moments of rows that are no longer kept.
-        shifted: blocks of the others in float64, minus the reference's mean; none is needed beside moments.
+        shifted: blocks of the others in float64, minus the reference's mean; there may be none if there are moments.
     """
     found = None
     if folded is not None:
@@ -188,7 +188,7 @@ class SampleSpectrum:
         self._norms: tuple[float, float] | None = None
 
     def read(self, log: RowLog) -> None:
-        """Catch up with the log; to be called before anything is asked.
+        """Catch up with the log; call this before asking for anything.
 
         Args:
             log: the rows.
@@ -215,7 +215,7 @@ class SampleSpectrum:
             self._gram.read(log)
 
     def prepare_fold(self, log: RowLog) -> None:
-        """Hear that all rows will live on in moments alone: read them now, unless it is cheaper to start anew later.
+        """Prepare for all rows to live on as moments only: read them now, unless it is cheaper to start over later.
 
         Args:
             log: the rows, before the fold.
@@ -272,7 +272,7 @@ class SampleSpectrum:
 
     def _plain_gram(self, log: RowLog) -> Tensor:
         if self._gram is None or not self._gram.with_plain:
-            # From the first time that norms are asked for, the plain products are made along with the weighted ones.
+            # Once norms have been asked for, the plain products are made along with the weighted ones.
             self._gram = GramPair(self.reference.mean, self.reference.covariance, plain=True)
             self._gram.read(log)
         return self._gram.plain

@@ -1,4 +1,4 @@
-"""The policies to compare with, and a randomised one."""
+"""Baseline policies, and a randomised one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Thompson(Policy):
     r"""Pull the arm with the smallest draw from :math:`\mathcal N(W, (s \cdot \mathrm{se})^2)`.
 
     Args:
-        scale: :math:`s`, the factor on the standard error of the witness mean :math:`W`. As :math:`W` is optimistic
-            already, less than one is better.
+        scale: :math:`s`, the factor on the standard error of the witness mean :math:`W`. As :math:`W` is already
+            optimistic, less than one is better.
 
     Raises:
         InputError: if ``scale`` is negative.
@@ -47,7 +47,7 @@ class Greedy(Policy):
 
 
 class EpsilonGreedy(Greedy):
-    """Greedy, but with a small probability an arm at random.
+    """Greedy, but with a small probability of pulling a random arm.
 
     Args:
         epsilon: that probability.

@@ -1,4 +1,4 @@
-"""Policies whose aim is to name the best arm, not to spend little on the others."""
+"""Policies that aim to name the best arm, not to spend little on the others."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class SuccessiveHalving(Policy):
         """Plan the rungs."""
         sizes = [num_arms]
         while sizes[-1] > 1:
-            # With a small factor rounding up would keep all of them for ever.
+            # With a small factor, rounding up would keep all of them forever.
             sizes.append(max(1, min(sizes[-1] - 1, math.ceil(sizes[-1] / self.reduction_factor))))
         sizes = sizes[:-1] or [1]
         self.rungs, total = [], 0
@@ -124,7 +124,7 @@ class SuccessiveHalving(Policy):
         return {"rungs": [list(rung) for rung in self.rungs], "level": self._level, "out": list(self._out)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what :meth:`state_dict` returned."""
+        """Restore what :meth:`state_dict` returned."""
         self.rungs = [Rung(*rung) for rung in state["rungs"]]
         self._level, self._out = int(state["level"]), list(state["out"])
 

@@ -11,15 +11,15 @@ from typing import overload
 from tm_bandit.comparison import Comparison, Pair, anytime_margin
 from tm_bandit.policies.policy import ArmStats, Trace, central
 
-#: With none, the best of six scales of a Gaussian was ruled out in 30 of 120 races, with two in 2; with a whole margin,
-#: in none, and near ties took several times the samples.
+#: With none, the best of six scales of a Gaussian was ruled out in 30 of 120 races, with two in 2; with a whole margin
+#: in none, but near ties took several times the samples.
 _FIT_ERRORS = 2.0
 
 
-# Each look asks again about the arms that wait, whose numbers stay: of 200 arms nearly all.
+# Each look asks again about the waiting arms, whose numbers have not changed: of 200 arms nearly all.
 @lru_cache(maxsize=4096)
 def compare(first: ArmStats, second: ArmStats, pair: Pair | None = None, *, delta: float = 0.05) -> Comparison:
-    r"""Compare two arms at equal sample counts, on the same draws if they have those.
+    r"""Compare two arms at equal sample counts, on the same draws if possible.
 
     With the paired difference :math:`C` of the arms' scores, the difference :math:`D` of their debiased losses and the
     correlation :math:`r` of the scores (0 if it is negative, or without a pair), the difference is
@@ -27,9 +27,10 @@ def compare(first: ArmStats, second: ArmStats, pair: Pair | None = None, *, delt
     .. math:: E = r C + (1 - r) D, \qquad \mathrm{se}(E) = r \sqrt{s^2 + f^2} + (1 - r)\, \mathrm{se}(D),
 
     where :math:`s` is the noise of the draws in :math:`C` and :math:`f` that of its fit.
-    As far as arms share their noise, one witness for both tells them apart best; as far as they do not, it misleads
-    where arms are far apart, and the debiased losses do not. :math:`\mathrm{se}(D)` is the pair's own; where that is
-    not known it is :math:`\sqrt{s_a^2 + s_b^2 - 2 r s_a s_b}` from the standard errors of the debiased losses.
+    To the extent that arms share their noise, one witness for both tells them apart best; to the extent that they do
+    not, it misleads when arms are far apart, and the debiased losses do not. :math:`\mathrm{se}(D)` is the pair's own;
+    if that is not known, it is :math:`\sqrt{s_a^2 + s_b^2 - 2 r s_a s_b}` from the standard errors of the debiased
+    losses.
 
     The interval is :math:`E \pm (r \max(z_n s, 2 f) + (1 - r) z_n \mathrm{se}(D))` with :math:`z_n` of
     :func:`~tm_bandit.comparison.anytime_margin`: a difference has to show above the noise of the draws at all counts
@@ -38,7 +39,7 @@ def compare(first: ArmStats, second: ArmStats, pair: Pair | None = None, *, delt
     zero, the end next to zero is final. A witness says too little next to the reference, so every other end is moved
     out to :math:`D \pm z_n \mathrm{se}(D)`. The interval is infinite at unequal counts, where biases do not cancel.
 
-    It is a heuristic: its margin is honest over time, but the bias that remains is not in it.
+    It is a heuristic: its margin is honest over time, but does not include the bias that remains.
     benchmarks/results/paired.md says how often it misses the truth.
 
     Args:
@@ -101,9 +102,9 @@ class Board(Sequence[ArmStats]):
         spent: samples drawn from all arms so far.
         traces: the arms' numbers at earlier sample counts.
         delta: failure probability of one comparison.
-        pair: returns two arms on their first draws, so many; ``None`` if these are not the same.
-        certificate: returns a lower bound of the loss of one arm minus that of another from the draws that they have in
-            common; ``None`` if there is none.
+        pair: returns two arms on this many first draws; ``None`` if these are not the same.
+        certificate: returns a lower bound of the loss of one arm minus that of another from their common draws;
+            ``None`` if there is none.
         prices: cost of a sample by arm; empty if all cost the same.
         best: the arm that is recommended at the moment, if there are prices.
         paired: whether the arms draw from the same noise.

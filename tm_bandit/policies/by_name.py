@@ -29,7 +29,7 @@ def make_policy(policy: str | Policy) -> Policy:
     """Return the policy of that name with its defaults; a policy object is returned as it is.
 
     Args:
-        policy: a name out of :data:`POLICIES`, or a :class:`~tm_bandit.policies.Policy`.
+        policy: a name from :data:`POLICIES`, or a :class:`~tm_bandit.policies.Policy`.
 
     Raises:
         InputError: if there is no policy of that name.

@@ -18,7 +18,7 @@ class ArmStats:
     r"""Everything a policy may know about one arm, as plain numbers.
 
     All scores are *losses*: smaller is better for every metric (the Frechet distance as it is, the Inception Score as
-    :math:`-\log \mathrm{IS}`), so that no policy has to ask in which direction a metric points.
+    :math:`-\log \mathrm{IS}`), so no policy has to know in which direction a metric points.
 
     A field that the policy did not list in :attr:`Policy.needs` may be ``nan`` or a few pulls old: the selector
     computes only what is asked for, because the plug-in estimate costs far more than the witness.
@@ -33,7 +33,7 @@ class ArmStats:
         estimate: the plug-in estimate, which lies on the pessimistic side of the truth in expectation.
         optimistic: the optimistic end of the confidence interval (a lower bound of the loss).
         pessimistic: the pessimistic end of the confidence interval (an upper bound of the loss).
-        debiased: the near-unbiased estimate, for comparing arms of different ``num_samples``.
+        debiased: the near-unbiased estimate, for comparing arms with different ``num_samples``.
         debiased_stderr: its standard error.
         cost: what its pulls have cost so far, as far as :meth:`tm_bandit.ModelSelector.tell` was told.
     """
@@ -58,7 +58,7 @@ Trace = dict[int, ArmStats]
 def lowest(arms: Sequence[ArmStats], score: Callable[[ArmStats], float]) -> ArmStats:
     """Return the arm with the lowest score; ties go to the fewest samples, then to the earliest registered.
 
-    A score that is not a number never wins: it says nothing, and must not be pulled for ever because of that.
+    A score that is not a number never wins: its arm must not be pulled forever for a lack of information.
 
     Args:
         arms: the arms to choose from, in order of registration.
@@ -112,7 +112,7 @@ class Policy(ABC):
     races: bool = False
 
     def prepare(self, *, num_arms: int, budget: int, batch_size: int) -> None:  # noqa: B027 - optional hook
-        """Hear, once before the first choice, what there is to spend (successive halving plans its rungs here)."""
+        """Learn, once before the first choice, what there is to spend (successive halving plans its rungs here)."""
 
     def describe(self) -> str:
         """Return what is worth printing before a run, such as a plan of the rungs; empty for most policies."""
@@ -132,13 +132,13 @@ class Policy(ABC):
         """Name the arm this policy believes to be the best, or ``None`` to leave that to the selector's own rule.
 
         Args:
-            board: the active arms, in order of registration. While one of them is in its burn-in, nobody is asked.
+            board: the active arms, in order of registration. Not asked while one of them is in its burn-in.
         """
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain numbers and strings that :meth:`load_state_dict` needs to go on; empty for a stateless policy."""
+        """Plain numbers and strings that :meth:`load_state_dict` needs to continue; empty for a stateless policy."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - optional hook
-        """Take back what :meth:`state_dict` returned."""
+        """Restore what :meth:`state_dict` returned."""

@@ -10,7 +10,7 @@ from tm_bandit.policies.policy import Policy
 
 
 class Race(Policy):
-    r"""Pull the arms that may still be the best in step, and leave the others alone.
+    r"""Pull the arms that may still be the best, in step, and leave the others alone.
 
     Optimism as in the paper, on the quantity that can be known precisely: an arm stays in the race while its
     *optimistic difference* to the leader, the lower end of :meth:`~tm_bandit.policies.Board.compare`, is not above
@@ -48,7 +48,7 @@ class Race(Policy):
 
 
 def _comparisons(counts: Mapping[str, int], prices: Mapping[str, float], leader: str | None) -> dict[str, float]:
-    """Return what the cheapest comparison will have cost that waits for an arm, for each arm that one waits for.
+    """Return, for each arm that a comparison waits for, what the cheapest such comparison will have cost.
 
     Args:
         counts: samples of each arm after its next pull.

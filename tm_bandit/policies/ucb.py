@@ -15,8 +15,8 @@ from tm_bandit.policies.policy import ArmStats, Policy, lowest
 #: Width of the index in units of the textbook's root, which supposes the worst case; chosen on the benchmark,
 #: see benchmarks/results/constants.md.
 _WIDTH = 0.3
-#: The standard error of a few samples is itself a guess: so many of them over n are added to the width. Without it an
-#: arm with an unlucky first batch can be left alone for ever.
+#: The standard error of a few samples is itself a guess: this many of them over n are added to the width. Without it an
+#: arm with an unlucky first batch can be left alone forever.
 _FIRST = 15.0
 
 
@@ -33,14 +33,14 @@ class UCB(Policy):
     where :math:`W` is the mean of the witness scores, :math:`D` the debiased estimate, :math:`s_W` and :math:`s_D` are
     their standard errors, :math:`n` is the arm's number of samples and :math:`t` the number of pulls of all arms that
     are compared. Both terms are optimistic, so the larger one says more: :math:`W` is optimistic in itself but loose,
-    :math:`D` is centred but noisy where dimensions are many and samples few. The term :math:`15 / n` keeps an arm with
+    :math:`D` is centred but noisy with many dimensions and few samples. The term :math:`15 / n` keeps an arm with
     an unlucky first batch in the race. Samples that are under way count as if they had confirmed what is known: with
     :math:`m` of them, :math:`n` becomes :math:`n + m` and the standard errors shrink by :math:`\sqrt{n / (n + m)}`.
 
     Arms that draw from the same noise are compared with the leader, the arm with the smallest debiased loss: the index
     of an arm is its difference to the leader minus :math:`z` times the error of that difference, on the draws that both
-    have, and the leader's index is zero. If the leader has fewer draws than the arm of the smallest index, it is pulled
-    itself, because more draws of the other one would tell nothing.
+    have, and the leader's index is zero. If the leader has fewer draws than the arm with the smallest index, the leader
+    is pulled, because more draws of the other one would add nothing.
 
     Args:
         exploration: the factor :math:`c`. The metric's own bound has no such factor.
@@ -65,7 +65,7 @@ class UCB(Policy):
             raise InputError(f"Expected no exploration factor with index='bound', but got {exploration}; leave it out.")
         self.exploration = check_number("exploration", exploration, least=0)
         self.index = index
-        # What the witness index looks at is good enough as old as the selector's last refresh.
+        # For the witness index, numbers as old as the selector's last refresh are good enough.
         self.needs = frozenset({"optimistic"} if index == "bound" else ())
 
     def with_index(self, index: Literal["witness", "bound"]) -> UCB:
@@ -108,7 +108,7 @@ class UCB(Policy):
 
 
 def _width(growth: float, told: int, promised: int) -> float:
-    """Return how many standard errors of the samples that were told are subtracted."""
+    """Return how many standard errors of the told samples are subtracted."""
     return (growth + _FIRST / promised) * math.sqrt(told / promised)
 
 

@@ -1,4 +1,4 @@
-"""A numeric axis: where a value is on it, and which round numbers are written beside it."""
+"""A numeric axis: where a value is on it, and which round numbers are written next to it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Axis(NamedTuple):
 
     @classmethod
     def around(cls, values: Sequence[float], knee: float = math.inf) -> Axis:
-        """Return the axis that has all of these values inside.
+        """Return the axis that includes all of these values.
 
         Args:
             values: finite numbers.

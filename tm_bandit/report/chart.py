@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from tm_bandit.report.axis import Axis
 from tm_bandit.report.result import SelectionResult, central_score, number, with_interval
 
-#: The colours of the best arm and its closest rivals: Okabe and Ito's, told apart by colour-blind readers too. More
+#: The colours of the best arm and its closest rivals: Okabe and Ito's, which colour-blind readers can tell apart. More
 #: hues could not be told apart, so further arms are grey.
 PALETTE = ("#0072b2", "#d97f00", "#009e73", "#c2558f", "#c8452d", "#3a9fd6", "#7a5fb5")
 GREY = "#a5abb4"
@@ -25,7 +25,7 @@ _LABEL = 48  # characters of the longest name that is shown in full: they take 4
 _MAX_POINTS = 400  # per arm; more could not be told apart on a screen
 _MAX_STRETCHES = 60
 _SHORT = 5  # points of an arm that are all shown: four pulls and the end of the run
-_NEAR = 20  # an axis that reaches this many times farther than what is near is better logarithmic
+_NEAR = 20  # an axis that reaches this many times farther than the near values is better logarithmic
 
 
 class Mark(NamedTuple):
@@ -59,7 +59,7 @@ class Series(NamedTuple):
         upper: the other end.
         band: index from which the interval is filled: only the best arm's is, once it is narrow enough.
         mark: the dot and the interval in the arm's row.
-        detail: all that is known of the arm, for those who point at it.
+        detail: everything known about the arm, shown on hover.
     """
 
     name: str
@@ -181,7 +181,7 @@ def make_chart(result: SelectionResult) -> Chart:
 def marks_axis(marks: Sequence[Mark]) -> Axis:
     """Return the axis on which all dots can be seen, and the intervals as far as they leave the dots room.
 
-    It is linear, or nearly logarithmic where the farthest dot would press the near ones together.
+    It is linear, or nearly logarithmic if the farthest dot would press the near ones together.
 
     Args:
         marks: the dots, the best first.
@@ -320,7 +320,7 @@ def _without_ends(names: Sequence[str]) -> list[str]:
 
 
 def _without_shared_words(names: Sequence[str], labels: bool = False) -> list[str]:
-    """Leave out the words that all names have in the same place; only the ends if they have not equally many.
+    """Leave out the words that all names have in the same place; only the ends if their numbers of words differ.
 
     Args:
         names: the names.

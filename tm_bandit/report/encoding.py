@@ -1,4 +1,4 @@
-"""JSON that any reader takes: plain numbers only, and back again."""
+"""JSON that any reader accepts: plain numbers only, and back again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from tm_bandit._arguments import check_count
 from tm_bandit.errors import InputError
 
-#: Spaces that nobody needs more of.
+#: Widest indent: nobody needs more spaces.
 _WIDEST = 80
 
 #: The columns whose numbers may be missing or infinite.

@@ -90,7 +90,7 @@ table,th{font-size:9px}th,td{padding:3px 4px}
 """
 )
 
-# Sorts the table by the column whose heading is clicked; what is not known stays at the end.
+# Sorts the table by the column whose heading is clicked; unknown values stay at the end.
 _SCRIPT = """
 document.querySelectorAll("th").forEach((head, at) => {
   const sort = () => {

@@ -68,7 +68,7 @@ def plot_result(result: SelectionResult, path: str | os.PathLike[str] | None = N
 
 
 def chart_inches(chart: Chart) -> float:
-    """Return how high a figure must be for the names of all arms to be read."""
+    """Return how high a figure must be for the names of all arms to be readable."""
     return _SCORES + _FIXED + _ROW * max(2, min(_MAX_ROWS, len(chart.series)))
 
 
@@ -79,7 +79,7 @@ def draw(figure: Figure | SubFigure, chart: Chart) -> Panels:
         figure: where; about as high as :func:`chart_inches`.
         chart: what to draw.
     """
-    # Apart, so that long names beside the one do not squeeze the other.
+    # Separate, so that long names beside one do not squeeze the other.
     parts: Any = figure.subfigures(2, 1, height_ratios=(chart_inches(chart) - _SCORES, _SCORES))
     marks, budget = parts[0].subplots(1, 2, sharey=True, width_ratios=(3, 2))
     panels = Panels(marks, budget, parts[1].subplots())
@@ -104,7 +104,7 @@ def colour_of(arm: Series) -> str:
 def _draw_scores(axes: Axes, chart: Chart) -> None:
     axes.set_xlim(0, max(1, chart.total))
     axes.set_ylim(chart.low, chart.high)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # a common factor would stand on the note
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # a common factor would overlap the note
     for rank, arm in reversed(list(enumerate(chart.series))):
         colour, first = colour_of(arm), rank == 0
         if not arm.x:
@@ -172,7 +172,7 @@ def _draw_budget(axes: Axes, chart: Chart, shown: Sequence[Series]) -> None:
 
 
 def _head(axes: Axes, title: str, note: str, letters: int) -> None:
-    """Write a title, and a note of as many letters to a line below it."""
+    """Write a title, and below it a note with this many letters per line."""
     note = textwrap.fill(note, letters)
     axes.set_title(title, loc="left", fontsize=10, color=_INK, pad=10 + 10 * len(note.splitlines()))
     axes.annotate(note, (0, 1), (0, 6), "axes fraction", textcoords="offset points", fontsize=8, color=_SOFT)
@@ -185,5 +185,5 @@ def _png(figure: Figure) -> bytes:
 
 
 def _plain(name: str) -> str:
-    """Return a name so that matplotlib shows it as it is: between dollars it would read mathematics."""
+    """Return a name that matplotlib shows as it is: text between dollars would be read as mathematics."""
     return name.replace("$", r"\$")

@@ -31,14 +31,14 @@ LATER_COLUMNS = ("behind", "behind_lower", "behind_upper", "correlation")
 #: The columns of :meth:`SelectionResult.table`, in order.
 COLUMNS = ("arm", "pulls", "n", "estimate", "debiased", "lower", "upper", *LATER_COLUMNS, "share", "verdict")
 
-#: What is shown of them to people, and under which heading.
+#: Which of them are shown to people, and under which headings.
 SHOWN = {
     **{name: name for name in ("arm", "n", "estimate", "debiased", "lower", "upper")},
     "behind": "behind the best by",
     **{name: name for name in ("correlation", "share", "verdict")},
 }
 
-#: Where samples have costs, what they cost comes after how many there are.
+#: If samples have costs, the cost column follows the count.
 COST = "cost"
 
 #: The columns of :attr:`SelectionResult.history`: one entry per pull.
@@ -56,7 +56,7 @@ _SENTENCES = {
     "unfinished": "the run is not over",
 }
 
-#: Pairing takes (1 - correlation) times the samples, so below this it saves less than a tenth of them.
+#: Pairing needs (1 - correlation) times the samples, so below this it saves less than a tenth of them.
 _LITTLE_IN_COMMON = 0.1
 
 #: What the fields of a saved result must be.
@@ -127,7 +127,7 @@ class SelectionResult:
 
     @property
     def num_samples(self) -> dict[str, int]:
-        """Samples drawn from each arm, by name; :attr:`total_samples` is their sum. A metric's own is a number."""
+        """Samples drawn from each arm, by name; :attr:`total_samples` is their sum. A metric's is one number."""
         return {row["arm"]: row["n"] for row in self.arms}
 
     @property
@@ -207,7 +207,7 @@ class SelectionResult:
         return sorted(self.arms, key=key)
 
     def to_pandas(self) -> DataFrame:
-        """Return :meth:`table` as a data frame, the arms' names as its index (needs pandas).
+        """Return :meth:`table` as a data frame indexed by the arms' names (needs pandas).
 
         Raises:
             ModuleNotFoundError: if pandas is missing.
@@ -236,15 +236,15 @@ class SelectionResult:
 
     @property
     def saving(self) -> bool:
-        """Whether :attr:`uniform_cost` is what uniform evaluation takes, and more: the run ended when it was decided.
+        """Whether :attr:`uniform_cost` can be trusted, and exceeds what was drawn: the run ended when it was decided.
 
-        Otherwise the rivals went on being sampled after they were ruled out, and their counts say nothing.
+        Otherwise the rivals were still sampled after they were ruled out, and their counts mean nothing.
         """
         return self.uniform_cost > self.total_samples and self.status in ("won", "likely") and self.stopped_by == "stop"
 
     @property
     def notes(self) -> list[str]:
-        """What a reader should know beside the outcome, in sentences: arms that are one model, noise without effect.
+        """What a reader should know besides the outcome, as sentences: identical models, noise without effect.
 
         Example:
             >>> rows = [{"arm": "a"}, {"arm": "b", "twin": "a"}]
@@ -267,7 +267,7 @@ class SelectionResult:
 
     @property
     def unrivalled(self) -> bool:
-        """Whether the best arm has won only because no other is there, or none is left."""
+        """Whether the best arm has won only because there is no other, or none is left."""
         return self.status in ("won", "likely") and not any(row["verdict"].startswith("worse") for row in self.arms)
 
     @property
@@ -317,7 +317,7 @@ class SelectionResult:
     def to_json(self, path: str | os.PathLike[str] | None = None, *, indent: int | None = None) -> str:
         """Return the result as JSON, and write it to ``path`` if one is given.
 
-        It is strict JSON, see :func:`~tm_bandit.report.encoding.encode`, and has the version of its format in it.
+        The JSON is strict, see :func:`~tm_bandit.report.encoding.encode`, and includes the version of its format.
 
         Args:
             path: file to write.
@@ -345,8 +345,8 @@ class SelectionResult:
         try:
             data = json.loads(text)
             if not 1 <= (version := data.pop("version")) <= FORMAT_VERSION:
-                raise ValueError(f"its version is {version}, known are 1 to {FORMAT_VERSION}: update tm_bandit")
-            data.pop("run", None)  # the callback notes there whose selection it is
+                raise ValueError(f"its version is {version}, not one of 1 to {FORMAT_VERSION}: update tm_bandit")
+            data.pop("run", None)  # where the callback records which run it belongs to
             arms = [decode_history(row) for row in data.pop("arms")]
             return cls(arms=arms, history=decode_history(data.pop("history")), **data)._checked()
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -370,7 +370,7 @@ class SelectionResult:
         named = {*self.tied, *self.retired, *self.history.get("arm", ()), *([] if self.best is None else [self.best])}
         strangers = sorted(named - set(self.num_samples))
         if strangers or len({len(column) for column in self.history.values()}) > 1:
-            raise ValueError(f"{strangers[0]!r} is none of its arms" if strangers else "its history has gaps")
+            raise ValueError(f"{strangers[0]!r} is not one of its arms" if strangers else "its history has gaps")
         return self
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
@@ -389,7 +389,7 @@ class SelectionResult:
         return [SHOWN.get(name, name) for name in (with_cost(SHOWN) if self.cost else SHOWN)]
 
     def __eq__(self, other: object) -> bool:
-        # As text, because a score that is not known, NaN, is not equal to itself.
+        # As text, because an unknown score is NaN, which does not equal itself.
         return self.to_json() == other.to_json() if isinstance(other, SelectionResult) else NotImplemented
 
     def __repr__(self) -> str:
@@ -416,7 +416,7 @@ class SelectionResult:
 
 
 def with_cost(columns: Iterable[str]) -> list[str]:
-    """Return columns with that of the cost.
+    """Return the columns with the cost column added.
 
     Example:
         >>> with_cost(("arm", "n", "share"))
@@ -426,7 +426,7 @@ def with_cost(columns: Iterable[str]) -> list[str]:
 
 
 def spoken(amount: float, unit: str) -> str:
-    """Return a cost as people read it.
+    """Return a cost in readable form.
 
     Args:
         amount: how much.
@@ -464,12 +464,12 @@ def number(value: float) -> str:
     """
     if math.isnan(value):
         return "-"
-    value += 0.0  # which takes the sign from a zero
+    value += 0.0  # removes the sign of a negative zero
     return f"{value:.4g}" if abs(value) < 1e4 or math.isinf(value) else f"{value:,.0f}"
 
 
 def with_interval(value: float, lower: float, upper: float) -> str:
-    """Return a score and its interval, without one about which nothing is known.
+    """Return a score and its interval, or the score alone if nothing is known about the interval.
 
     Example:
         >>> with_interval(1.5, 1.0, 2.0), with_interval(1.5, float("-inf"), float("inf"))
@@ -480,7 +480,7 @@ def with_interval(value: float, lower: float, upper: float) -> str:
 
 
 def cells_of(row: Mapping[str, Any]) -> list[str]:
-    """Return a row of the table as it is shown: a text for each of :data:`SHOWN`.
+    """Return a row of the table as it is shown: one string for each of :data:`SHOWN`.
 
     Args:
         row: a row of :meth:`SelectionResult.table`.

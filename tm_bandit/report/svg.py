@@ -12,7 +12,7 @@ from tm_bandit.report.chart import Chart, Series
 _WIDTH = 960
 _LEFT = 64
 _ROW, _CLOSE_ROW = 22, 16  # pixels of a row; the letters are 12 high
-_MANY = 30  # arms, from which on rows are close: a chart with 50 still fits on a screen, and below the verdict in print
+_MANY = 30  # arms from which on rows are closer: a chart with 50 still fits on a screen, and below the verdict in print
 _LETTER = 7.5  # pixels of a letter in a wide bold font, so that no font cuts a name
 
 
@@ -34,7 +34,7 @@ def scores_svg(chart: Chart, height: int = 380) -> str:
         return bottom - chart.height(value) * (bottom - top)
 
     def path(xs: Sequence[float], values: Sequence[float]) -> str:
-        """Hold each value until the next pull, for nothing was learned in between; outside the frame is a gap."""
+        """Hold each value until the next pull, as nothing was learned in between; outside the frame is a gap."""
         steps = [""]
         for at, value in enumerate(values[:-1]):
             step = f"{'L' if steps[-1] else 'M'}{xs[at]:.1f},{at_y(value):.1f}H{xs[at + 1]:.1f}"
@@ -132,7 +132,7 @@ def _dot(arm: Series, chart: Chart, y: int, at_x: Callable[[float], float]) -> s
 
 
 def _short(value: float) -> str:
-    """Return a number of an axis in few letters."""
+    """Return a number of an axis in a few letters."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
 
 

@@ -27,7 +27,7 @@ _GAP = 2
 def thumbnails(images: Tensor, most: int = MOST, size: int = SIZE) -> list[bytes]:
     """Return the first images as small PNG files; none if these are not images.
 
-    Integers count to 255; floats are from 0 to 1, or from -1 to 1 if some are negative.
+    Integers go up to 255; floats go from 0 to 1, or from -1 to 1 if some are negative.
 
     Args:
         images: a batch of shape ``(N, C, H, W)`` with one, three or four channels.
@@ -63,7 +63,7 @@ def thumbnails(images: Tensor, most: int = MOST, size: int = SIZE) -> list[bytes
 
 
 def is_early(before: int) -> bool:
-    """Whether the next samples of an arm are among the first ones, which are those that are shown.
+    """Whether the next samples of an arm are among the first ones, which are shown.
 
     Args:
         before: samples that the arm has drawn.
@@ -72,7 +72,7 @@ def is_early(before: int) -> bool:
 
 
 def sheet(uris: Sequence[str], columns: int = 6) -> Picture:
-    """Return pictures as one, side by side.
+    """Join pictures into one, side by side.
 
     Args:
         uris: PNG files as :func:`data_uri` returns them, at least one.
@@ -97,7 +97,7 @@ def sheet(uris: Sequence[str], columns: int = 6) -> Picture:
 
 
 def data_uri(file: bytes) -> str:
-    """Return a PNG file as the address of itself.
+    """Return a PNG file as a data URI.
 
     Args:
         file: the file's content.
@@ -109,10 +109,10 @@ def png_file(uri: str) -> bytes:
     """Return the file that :func:`data_uri` was given.
 
     Args:
-        uri: the address.
+        uri: the data URI.
 
     Raises:
-        ValueError: if it is not such an address.
+        ValueError: if it is not one.
 
     Example:
         >>> png_file(data_uri(b"PNG"))
@@ -124,7 +124,7 @@ def png_file(uri: str) -> bytes:
 
 
 def is_data_uri(text: object) -> bool:
-    """Whether a text is what :func:`data_uri` returns: results are read from files that anyone may have written.
+    """Whether a string is what :func:`data_uri` returns: results are read from files that anyone may have written.
 
     Example:
         >>> is_data_uri(data_uri(b"PNG")), is_data_uri("https://example.org/spy.png")

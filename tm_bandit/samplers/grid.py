@@ -9,12 +9,12 @@ from typing import Any
 
 from tm_bandit.errors import InputError
 
-#: What a name may not consist of: it is logged, and becomes part of file names.
+#: What a name may not contain: it is logged, and becomes part of file names.
 _UNUSABLE = re.compile(r"[^A-Za-z0-9_.\- ]+")
 
 
 def grid(**options: Sequence[Any]) -> dict[str, dict[str, Any]]:
-    """Return every combination of options, by a name that tells what differs.
+    """Return every combination of options, under a name that says what differs.
 
     They are keyword arguments of a sampler: ``BanditCheckpoint(variants=grid(...))``, or arms of a selector with
     :meth:`PipelineSampler.arms`.
@@ -23,7 +23,7 @@ def grid(**options: Sequence[Any]) -> dict[str, dict[str, Any]]:
         options: the values of each option; one with a single value is in every combination and in no name.
 
     Raises:
-        InputError: if an option has no values, or two combinations would have one name.
+        InputError: if an option has no values, or two combinations would have the same name.
 
     Example:
         >>> grid(guidance_scale=[1.0, 7.5], num_inference_steps=[10], eta=[0.0])

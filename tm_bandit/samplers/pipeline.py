@@ -29,13 +29,13 @@ class PipelineSampler:
     generator and conditions draw *paired* images: same noise, same prompt.
 
     The pipeline runs on its own device and in its own precision, inside whatever ``autocast`` surrounds the call; its
-    scheduler and progress bar are put back afterwards.
+    scheduler and progress bar are restored afterwards.
 
     Args:
         pipe: the pipeline.
-        batch_size: images per call of the pipeline; ``None`` makes all of a draw in one.
+        batch_size: images per call of the pipeline; ``None`` makes the whole draw in one call.
         condition: name of the pipeline's argument that conditions are given to; ``None`` takes ``prompt`` or
-            ``class_labels``, whichever it has. Conditions that are dictionaries are given argument by argument.
+            ``class_labels``, whichever it has. Dictionaries are passed as separate arguments.
         output: ``"uint8"`` for images of 0 to 255, as metrics take them by default, or ``"float"`` for those in
             [0, 1], for ``normalize=True``.
         call_kwargs: arguments of every call (``guidance_scale=``, ``num_inference_steps=``, ``prompt=``, ...). A
@@ -98,7 +98,7 @@ class PipelineSampler:
             variants: arguments by name, as :func:`grid` returns them.
 
         Raises:
-            InputError: if they are none, or no arguments of the pipeline.
+            InputError: if these are not variants, or not arguments of the pipeline.
         """
         known = isinstance(variants, Mapping) and all(isinstance(options, Mapping) for options in variants.values())
         if not known:
@@ -124,7 +124,7 @@ class PipelineSampler:
             num_samples: how many.
             generator: the draw's generator; ``None`` seeds from the global one.
             conditions: one per image: prompts, class labels, or dictionaries of arguments.
-            call_kwargs: arguments of this call, beside those of the constructor.
+            call_kwargs: arguments of this call, besides those of the constructor.
 
         Returns:
             Images, shape ``(n, c, h, w)``.
@@ -165,7 +165,7 @@ class PipelineSampler:
         if len(images) != count:
             raise InputError(
                 f"Expected {count} images of {type(self.pipe).__name__}, but got {len(images)}; leave "
-                "`num_images_per_prompt` at 1, and let the pipeline drop none."
+                "`num_images_per_prompt` at 1, and make the pipeline drop none."
             )
         self._count_blanks(found)
         return images
@@ -222,7 +222,7 @@ class PipelineSampler:
         if blanks and not self.blanked:
             warnings.warn(
                 f"The safety checker of {type(self.pipe).__name__} has made {blanks} of {len(flags)} images black, and "
-                "they are scored as they are; `blanked` counts them. Take other prompts, or a pipeline without it.",
+                "they are scored as they are; `blanked` counts them. Use other prompts, or a pipeline without it.",
                 stacklevel=4,
             )
         self.blanked += blanks

@@ -24,14 +24,14 @@ from tm_bandit.pull import Pull
 from tm_bandit.report.thumbnails import data_uri, is_early, png_file, thumbnails
 from tm_bandit.selection.repeats import may_come_again, repeats
 
-#: Samples from which on there is an estimate.
+#: Samples needed for an estimate.
 FEWEST_SAMPLES = 2
 
 _NUMBERS = tuple(item.name for item in fields_of(ArmStats) if item.name != "name")
 
 
 class Fingerprints(Mapping[int, int]):
-    """What the rows of each draw of an arm look like: 16 bytes a draw.
+    """What the rows of each draw of an arm look like: 16 bytes per draw.
 
     Args:
         items: draws with their fingerprints, which are not negative.
@@ -44,7 +44,7 @@ class Fingerprints(Mapping[int, int]):
     """
 
     def __init__(self, items: Mapping[int, int] | None = None) -> None:
-        #: By draw; -1 where there is none yet. And in order, to find one at once.
+        #: By draw; -1 where there is none yet. And sorted, for fast lookup.
         self._marks, self._ordered = array("q"), array("q")
         for draw, mark in (items or {}).items():
             self.add(draw, mark)
@@ -108,7 +108,7 @@ class Arm:
     pending: int = field(init=False, default=0)
     #: Of the rows of each draw; equal rows have equal fingerprints.
     fingerprints: Fingerprints = field(init=False, default_factory=Fingerprints)
-    #: Small pictures of the samples of its first draws, as far as they are images that were drawn here; PNG files.
+    #: Small pictures of the samples of its first draws, if they are images that were drawn here; PNG files.
     pictures: dict[int, list[bytes]] = field(init=False, default_factory=dict)
     _under_way: dict[int, Pull] = field(init=False, default_factory=dict)
     _waiting: dict[int, tuple[Tensor, float]] = field(init=False, default_factory=dict)
@@ -176,7 +176,7 @@ class Arm:
                 self.pictures[pull.draw] = thumbnails(torch.cat(samples))
 
     def checked(self, pull: Pull, rows: Tensor, seed_for: Callable[[str, int], int]) -> Tensor:
-        """Return the rows of a pull where the arm's metric keeps its own, and remember what they look like.
+        """Return the rows of a pull on the device of the arm's metric, and remember what they look like.
 
         Args:
             pull: the pull.
@@ -184,7 +184,7 @@ class Arm:
             seed_for: returns the seed of a draw of an arm.
 
         Raises:
-            ArmError: if they cannot be used, or if they are those of an earlier draw.
+            ArmError: if they cannot be used, or repeat those of an earlier draw.
         """
         if not isinstance(rows, Tensor):
             raise ArmError(f"Expected rows as a tensor, or an exception, but got a {type(rows).__name__}; convert it.")
@@ -216,7 +216,7 @@ class Arm:
         self._waiting[pull.draw] = (rows, cost)
 
     def ready(self) -> tuple[Tensor, float] | None:
-        """Hand out the rows (and the cost) that are next to be added, or ``None`` if they wait for an earlier draw."""
+        """Return the next rows to add (and their cost), or ``None`` if they wait for an earlier draw."""
         if not self._waiting:
             return None
         draw = min(self._waiting)
@@ -235,7 +235,7 @@ class Arm:
             rows: checked rows.
             cost: what it cost to draw them.
             needs: fields that must be fresh.
-            min_samples: below this count, an arm's burn-in, it is only looked at to be recommended.
+            min_samples: the burn-in; below it an arm is looked at only to be recommended.
         """
         self.metric.add_rows(rows)
         self.metric.note_update()
@@ -255,7 +255,7 @@ class Arm:
         return due
 
     def is_candidate(self, min_samples: int) -> bool:
-        """Whether a verdict is about this arm: it is not retired, nor held before the end of its burn-in.
+        """Whether verdicts cover this arm: it is neither retired nor held before the end of its burn-in.
 
         Args:
             min_samples: the burn-in.
@@ -272,9 +272,9 @@ class Arm:
         return self._fresh
 
     def retire(self, reason: str) -> None:
-        """Keep the last numbers for the result and let go of the samples, and of what only rivals are compared by.
+        """Keep the last numbers for the result; drop the samples, and what serves only to compare rivals.
 
-        Pulls under way stay so: whoever carries them out cannot know, and may tell them.
+        Pulls under way stay so: whoever carries them out cannot know, and may still tell them.
 
         Args:
             reason: shown in the result.
@@ -283,7 +283,7 @@ class Arm:
             InputError: if it is not text.
         """
         if not isinstance(reason, str):
-            raise InputError(f"Expected the reason to be a string, but got {reason!r}; say in words why it goes.")
+            raise InputError(f"Expected the reason to be a string, but got {reason!r}; say in words why the arm goes.")
         if self.retired is None:
             self.stats = self.fresh_stats()
             self.metric.reset()
@@ -315,13 +315,13 @@ class Arm:
         return {name: _detached(value) for name, value in self.metric.metric_state.items() if name != "identity"}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what :meth:`state_dict` returned."""
+        """Restore what :meth:`state_dict` returned."""
         self._fresh = None
         self.retired = state["retired"]
         self.held = bool(state["held"])
         self.joined = dict(state["joined"])
         self.next_refresh = int(state["next_refresh"])
-        # Version 0.1 knew no pulls under way, no fingerprints and no pictures.
+        # Version 0.1 had no pulls under way, no fingerprints and no pictures.
         self._given_back = set(state.get("given_back", ()))
         self.fingerprints = Fingerprints(dict(state["fingerprints"].tolist()) if "fingerprints" in state else {})
         self.pictures = {int(draw): [png_file(uri) for uri in uris] for draw, *uris in state.get("pictures", ())}
@@ -332,7 +332,7 @@ class Arm:
             self.metric.load_states(state["metric"], self.stats.pulls)
 
     def _loaded(self, numbers: Mapping[str, Any]) -> ArmStats:
-        # Version 0.1 saved two numbers more, which nobody looks at any longer.
+        # Version 0.1 saved two more numbers, which are no longer used.
         kept = {name: value for name, value in numbers.items() if name in _NUMBERS}
         strange = [name for name, value in kept.items() if not isinstance(value, (int, float))]
         if strange:
@@ -341,7 +341,7 @@ class Arm:
 
 
 def _numbers(stats: ArmStats) -> dict[str, Any]:
-    # Not `asdict`, which copies every number as if it were a tree: a training has thousands of them to save.
+    # Not `asdict`, which copies every number as if it were a tree: a training run has thousands of them to save.
     return {name: getattr(stats, name) for name in _NUMBERS}
 
 

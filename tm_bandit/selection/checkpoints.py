@@ -53,7 +53,7 @@ def selector_from_checkpoints(
         metric: as in :class:`~tm_bandit.ModelSelector`.
         sampler: ``None`` calls ``module.sample(n, **variant)``, a string names another method, a callable is called as
             ``sampler(module, n, generator=generator, **variant)``.
-        variants: keyword arguments of the sampler by name; each is an arm of its own.
+        variants: keyword arguments of the sampler by name; each is a separate arm.
         checkpoint_key: ``"current_model_state"`` takes the raw weights of files that also hold averaged ones.
         module_kwargs: arguments of ``module_class`` that are not stored in the files.
         kwargs: further arguments of :class:`~tm_bandit.ModelSelector`. If there are ``conditions``, the sampler must
@@ -78,7 +78,7 @@ def selector_from_checkpoints(
     )
     there = {name: arm for name, arm in arms.items() if arm.path.exists()}
     prices = kwargs.get("cost")
-    if isinstance(prices, Mapping):  # those of missing files are no mistake
+    if isinstance(prices, Mapping):  # prices of missing files are not a mistake
         kwargs["cost"] = {name: price for name, price in prices.items() if name in there or name not in arms}
     selector = ModelSelector(metric, there, **kwargs)
     for name, arm in arms.items():
@@ -100,7 +100,7 @@ def checkpoint_samplers(
     device: torch.device | str = "cpu",
     conditioned: bool = False,
 ) -> dict[str, CheckpointSampler]:
-    """Make a sampler of every checkpoint file (times sampler variants), all on one module in memory.
+    """Make a sampler for every checkpoint file (times sampler variants), all on one module in memory.
 
     Args:
         files: the files by the names of their arms; some may be missing.
@@ -149,7 +149,7 @@ class Shelf:
             stamp: what the file was when it became an arm.
 
         Raises:
-            ArmError: if it is another one now: two models are not one arm, and one that is being written is none.
+            ArmError: if the file has changed: two models are not one arm, and a half-written one is none.
         """
         check_stamp(path, stamp)
         if self._held != (path, key, stamp):
@@ -161,18 +161,18 @@ class Shelf:
 
 
 def check_stamp(path: Path, stamp: Stamp | None) -> None:
-    """Raise ``ArmError`` if a file is not what it was.
+    """Raise ``ArmError`` if a file has changed.
 
     Args:
         path: the file.
         stamp: what it was; ``None`` if it was not there.
     """
     if stamp is not None and stamp_of(path) != stamp:
-        raise ArmError(f"Expected {path} as it was when it became an arm, but it is gone, or was written anew.")
+        raise ArmError(f"Expected {path} as it was when it became an arm, but it is gone, or was rewritten.")
 
 
 class CheckpointSampler:
-    """Samples from the module with the weights of one file, as long as that stays what it is.
+    """Samples from the module with the weights of one file, as long as the file does not change.
 
     Args:
         shelf: the module.
@@ -261,7 +261,7 @@ def put_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Copy weights into a module in place, without ``load_state_dict``.
 
     Args:
-        module: the module that is to hold them.
+        module: the module that will hold them.
         weights: tensors by their names in the module's ``state_dict``.
 
     Raises:
@@ -278,14 +278,14 @@ def put_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
 
 
 def match_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
-    """Return the tensors of a module, each with the value that it is to hold.
+    """Return the tensors of a module, each with the value that it should hold.
 
     Loading a ``state_dict`` would hand the arm's own tensors to torchmetrics states, whose next update then changes the
     arm. Names that are neither parameters nor buffers are skipped for the same reason. The prefix that
     ``torch.compile`` puts into names is ignored, so files of compiled and plain modules fit each other.
 
     Args:
-        module: the module that is to hold them.
+        module: the module that will hold them.
         weights: tensors by their names in the module's ``state_dict``.
 
     Raises:
@@ -327,11 +327,11 @@ def _by_number(path: Path) -> tuple[list[int], str]:
 
 
 def make_module(module_class: Any, paths: Sequence[Path], module_kwargs: Mapping[str, Any]) -> nn.Module:
-    """Return a module that the weights of some files can be put into.
+    """Return a module into which the weights of some files can be put.
 
     Args:
         module_class: a LightningModule class, another class of modules or a function that returns one, or a module.
-        paths: the files. Lightning's own (.ckpt) know its arguments; the first that it can be made from is taken, the
+        paths: the files. Lightning's own (.ckpt) know its arguments; the first that it can be made from is used, the
             others are arms that will fail.
         module_kwargs: arguments of ``module_class`` that are not stored in the files.
 
@@ -371,6 +371,6 @@ def _build_module(module_class: Any, module_kwargs: Mapping[str, Any]) -> nn.Mod
     if not isinstance(module, nn.Module):
         raise InputError(
             f"Expected module_class to be a LightningModule class or a module, but got {module_class!r}; a function "
-            "that returns a module will do as well."
+            "that returns a module works too."
         )
     return module

@@ -1,4 +1,4 @@
-"""What samples cost, for budgets in time or in a unit of the user's own."""
+"""What samples cost, for budgets in time or in the user's own unit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: What a budget is: a number of samples, a time such as ``"10min"``, or a number in the unit of ``cost``.
 BudgetLike = int | float | str
 
-#: What a sample costs: a number per arm, or what each pull is measured to cost. ``None``: samples are what is counted.
+#: What a sample costs: a number per arm, or what each pull is measured to cost. ``None`` counts samples.
 CostLike = Mapping[str, float] | Literal["measured"] | None
 
 _SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
@@ -56,7 +56,7 @@ class Costs:
     """What the samples of each arm cost.
 
     Args:
-        unit: ``"seconds"``, or ``"cost"`` for a unit of the user's own.
+        unit: ``"seconds"``, or ``"cost"`` for the user's own unit.
         prices: cost per sample by arm; ``None`` if it is measured.
     """
 
@@ -65,29 +65,29 @@ class Costs:
 
     @property
     def measured(self) -> bool:
-        """Whether each pull is told what it cost."""
+        """Whether each pull is told with its cost."""
         return self.prices is None
 
     def admit(self, arm: str, price: float | None) -> None:
-        """Learn what a sample of a new arm costs.
+        """Record what a sample of a new arm costs.
 
         Args:
             arm: its name.
             price: cost per sample; ``None`` if it is known, or measured.
 
         Raises:
-            InputError: if it is not known, or no number above zero.
+            InputError: if it is not known, or not a number above zero.
         """
         if self.prices is None:
             if price is not None:
-                raise InputError(f"Expected no cost of arm {arm!r} where costs are measured, but got {price!r}.")
+                raise InputError(f"Expected no cost of arm {arm!r} when costs are measured, but got {price!r}.")
         elif price is not None:
             self.prices[arm] = check_number(f"cost of {arm}", price, above=0)
         elif arm not in self.prices:
             raise InputError(f"Expected the cost of a sample of arm {arm!r}, but got none; add it to cost=.")
 
     def with_others(self, prices: Mapping[str, float]) -> Costs:
-        """Return these costs, and those of arms that are not known here.
+        """Return these costs, with those of unknown arms added.
 
         Args:
             prices: cost per sample by arm.
@@ -110,10 +110,10 @@ class Costs:
         Args:
             arm: its arm.
             size: its samples.
-            told: what it was said to cost; it does not count if the price of the arm is given.
+            told: what it was said to cost; ignored if the price of the arm is given.
 
         Raises:
-            InputError: if nobody knows.
+            InputError: if the cost is unknown.
         """
         if self.prices is not None:
             return self.prices[arm] * size
@@ -138,7 +138,7 @@ class Costs:
 
 
 def admit(costs: Costs | None, arm: str, price: float | None) -> None:
-    """Learn what a sample of a new arm costs, see :meth:`Costs.admit`; nothing where only samples count.
+    """Record what a sample of a new arm costs, see :meth:`Costs.admit`; do nothing if only samples count.
 
     Args:
         costs: what samples cost.
@@ -146,7 +146,7 @@ def admit(costs: Costs | None, arm: str, price: float | None) -> None:
         price: cost per sample.
 
     Raises:
-        InputError: if it is not known, or nobody asks.
+        InputError: if it is missing, or not wanted.
     """
     if costs is not None:
         costs.admit(arm, price)
@@ -201,7 +201,7 @@ def budget_in(unit: str, budget: Any) -> float:
         budget: a number, or a time.
 
     Raises:
-        InputError: if it is none in that unit.
+        InputError: if it is not one in that unit.
     """
     if isinstance(budget, str) and unit == "seconds":
         return seconds_of(budget)
@@ -219,7 +219,7 @@ def budget_in_samples(budget: float, costs: Costs | None, policy: Policy) -> int
         policy: the policy.
 
     Raises:
-        InputError: if nobody can know.
+        InputError: if that cannot be known.
     """
     if costs is None:
         return int(budget)
@@ -227,14 +227,14 @@ def budget_in_samples(budget: float, costs: Costs | None, policy: Policy) -> int
         return int(budget / (sum(costs.prices.values()) / len(costs.prices)))
     if type(policy).prepare is not Policy.prepare:
         raise InputError(
-            f"Expected a policy that needs no plan where costs are measured, but got {type(policy).__name__}; give "
+            f"Expected a policy that needs no plan when costs are measured, but got {type(policy).__name__}; give "
             "cost={arm: number}, or a budget in samples."
         )
     return 0
 
 
 def timed(work: Callable[[], Tensor]) -> tuple[Tensor, float]:
-    """Return the rows that a function makes, and the seconds that it took.
+    """Return the rows that a function makes, and the seconds it took.
 
     Args:
         work: returns rows.

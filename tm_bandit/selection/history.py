@@ -12,7 +12,7 @@ from tm_bandit.policies.policy import ArmStats
 from tm_bandit.report.result import HISTORY_COLUMNS
 from tm_bandit.selection.verdict import Verdict
 
-#: How the numbers of a column are kept: 64 bits; the other columns hold words, which repeat, as their numbers.
+#: How a column of numbers is kept: in 64 bits. The other columns hold words, which repeat, as indices.
 _KINDS = {"samples": "q", "n": "q", "estimate": "d", "debiased": "d", "lower": "d", "upper": "d"}
 _WORD = "i"
 
@@ -48,7 +48,7 @@ class History:
         self._columns: dict[str, array[Any]] = {name: array(_KINDS.get(name, _WORD)) for name in HISTORY_COLUMNS}
         #: The words of all columns, each with its number.
         self._words: dict[str | None, int] = {}
-        #: An arm's losses and what they are as scores: they are translated when they have changed.
+        #: An arm's losses and the same as scores: they are translated only when they have changed.
         self._known: dict[str, tuple[tuple[float, ...], dict[str, float]]] = {}
 
     def __len__(self) -> int:
@@ -80,7 +80,7 @@ class History:
             column.append(entry[name])
 
     def columns(self) -> dict[str, list[Any]]:
-        """Return a copy of the columns, with words for their numbers."""
+        """Return a copy of the columns, with words in place of indices."""
         words = list(self._words)
         return {
             name: list(column) if name in _KINDS else [words[number] for number in column]
@@ -88,7 +88,7 @@ class History:
         }
 
     def load(self, columns: Mapping[str, list[Any]]) -> None:
-        """Take back what :meth:`columns` returned."""
+        """Restore what :meth:`columns` returned."""
         words = dict.fromkeys(word for name in HISTORY_COLUMNS if name not in _KINDS for word in columns[name])
         numbers = {word: number for number, word in enumerate(words)}
         self._columns = {

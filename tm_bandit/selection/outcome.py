@@ -16,7 +16,7 @@ from tm_bandit.selection.verdict import Verdict, enough, uniform_cost
 if TYPE_CHECKING:
     from tm_bandit.selection.selector import ModelSelector
 
-#: A verdict names so many arms of a tie, and counts the others.
+#: A verdict names this many arms of a tie, and counts the others.
 _NAMED = 3
 
 

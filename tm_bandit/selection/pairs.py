@@ -1,4 +1,4 @@
-"""Arms on the draws that they have in common."""
+"""Arms on their common draws."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Pairs:
         self._known: dict[tuple[str, str, int], Pair | None] = {}
 
     def anew(self) -> Pairs:
-        """Return pairs that know nothing, for other arms."""
+        """Return an object that knows nothing yet, for other arms."""
         return Pairs(self.paired)
 
     def at(self, first: Arm, second: Arm, n: int) -> Pair | None:
-        """Return two arms that are known at ``n`` samples on their first ``n`` draws; ``None`` if it cannot be had.
+        """Compare two arms that are known at ``n`` samples on their first ``n`` draws; ``None`` if impossible.
 
         Args:
             first: one arm.

@@ -12,12 +12,12 @@ from tm_bandit.errors import ArmError
 #: Draws that two arms must share before they are called the same model; one alone may be a coincidence of few values.
 FEWEST_DRAWS = 2
 
-#: A repetition that is less likely is none of chance, however many pairs of draws a run has.
+#: A repetition less likely than this is not chance, however many pairs of draws a run has.
 COINCIDENCE = 1e-12
 
 
 def may_come_again(rows: Tensor) -> bool:
-    """Whether a sampler that is in order may well draw the same rows once more: they are few, or have few values.
+    """Whether a working sampler may well draw the same rows again: they are few, or have few values.
 
     A model that has collapsed draws the same with any seed, and scores of zero or one repeat by chance.
 
@@ -37,8 +37,8 @@ def may_come_again(rows: Tensor) -> bool:
 def repeats(earlier: int, draw: int) -> ArmError:
     """Return the error that says that a draw repeats an earlier one."""
     return ArmError(
-        f"Expected new samples in every draw, but got in draw {draw} the very rows of draw {earlier}; the sampler "
-        "ignores its seed. Let it take its noise from the `generator` that it is given, or from the global random "
+        f"Expected new samples in every draw, but draw {draw} has the same rows as draw {earlier}; the sampler "
+        "ignores its seed. Let it take its noise from the `generator` it is given, or from the global random "
         "state, which is seeded for every draw; it must neither set a seed nor keep samples."
     )
 

@@ -1,4 +1,4 @@
-"""All arms of a run, and how they stand to each other."""
+"""All arms of a run, and how they compare."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Survey(NamedTuple):
 
 
 class Roster(dict[str, Arm]):
-    """The arms in order of registration, those included that have been retired.
+    """The arms in order of registration, including those that have been retired.
 
     Args:
-        pairs: compares arms on the draws that they have in common.
+        pairs: compares arms on their common draws.
         costs: what samples cost; ``None`` if they are all the same.
     """
 
@@ -191,7 +191,7 @@ class Roster(dict[str, Arm]):
         counts = {arm.name: arm.stats.num_samples + arm.pending for arm in newcomers}
         price = (lambda arm: 1) if self.costs is None else self.costs.price
         left = [self[name] for name, count in counts.items() if count < burn_in]
-        # As long as nothing is known of what is measured, the count decides.
+        # Until a cost has been measured, the count decides.
         return min(left, key=lambda arm: ((counts[arm.name] + size) * price(arm), counts[arm.name]), default=None)
 
     def under_way(self, pull: Pull) -> Arm:
@@ -201,7 +201,7 @@ class Roster(dict[str, Arm]):
             InputError: if this very pull is not under way.
         """
         if not isinstance(pull, Pull):
-            raise InputError(f"Expected a Pull that ask() returned, but got {type(pull).__name__}; pass it as it was.")
+            raise InputError(f"Expected a Pull that ask() returned, but got {type(pull).__name__}; pass it unchanged.")
         arm = self.known(pull.arm)
         if not arm.expects(pull):
             raise InputError(
@@ -213,7 +213,7 @@ class Roster(dict[str, Arm]):
     def drawn_since(self, arm: Arm, most: Arm | None = None) -> int:
         """Return the most samples that any single arm drew since this one joined; zero for a held arm.
 
-        A held arm cannot catch up; it is compared by what there is.
+        A held arm cannot catch up; it is judged by what it has.
 
         Args:
             arm: the arm.
@@ -221,7 +221,7 @@ class Roster(dict[str, Arm]):
         """
         if arm.held:
             return 0
-        # Nobody drew more than this one in all, so none has since, if it has drawn all of it since.
+        # No arm drew more than this one in total, so none has since, if all of that was drawn since.
         if most is not None and arm.joined.get(most.name, 0 if most.retired is None else -1) == 0:
             return most.stats.num_samples
         names = list(self)
@@ -256,9 +256,9 @@ class Roster(dict[str, Arm]):
         return self.pairs.certificate(self[first], self[second])
 
     def ends_a_round(self, arm: Arm, out: Collection[str]) -> bool:
-        """Whether an arm whose numbers were refreshed need not wait for others, of as many samples, to draw as well.
+        """Whether an arm whose numbers were refreshed need not wait for others with as many samples to draw too.
 
-        A look at arms that draw in step waits until all of them are there; anything else would be work for nothing.
+        A look at arms that draw in step waits until all of them are there; anything else would be wasted work.
 
         Args:
             arm: the arm.
@@ -277,7 +277,7 @@ class Roster(dict[str, Arm]):
 
         Args:
             burn_in: samples that each arm needs.
-            budget: samples that may be drawn in all, or what they may cost.
+            budget: samples that may be drawn in total, or what they may cost.
         """
         price = (lambda arm: 1) if self.costs is None else self.costs.price
         drawn = [arm for arm in self.active() if not arm.held]
@@ -310,7 +310,7 @@ class Roster(dict[str, Arm]):
             delta: failure probability of all arms together.
             epsilon: differences up to this do not matter.
             certifies_from: fewest samples with which anything is certified; ``None`` if nothing is.
-            policy: may have an opinion of its own; ``None`` if it has not begun.
+            policy: may have its own opinion; ``None`` if it has not begun.
             before: what was said before.
         """
         candidates = [arm for arm in self.values() if arm.is_candidate(burn_in)]
@@ -327,7 +327,7 @@ class Roster(dict[str, Arm]):
             before=before,
             burn_in=burn_in,
         )
-        # Nobody has won against arms of which nothing is known yet.
+        # No arm has won against arms about which nothing is known yet.
         if len(arms) < len(candidates):
             return replace(verdict, level="open")
         left = {arm.name for arm in arms} - set(verdict.likely_out)

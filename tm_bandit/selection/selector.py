@@ -76,7 +76,7 @@ class ModelSelector(Standing):
         seed: seed of the samples and of the policy.
         stop: ``"budget"``; ``"certified"`` ends when every rival is proved to be worse than the leader; ``"likely"``
             when the differences are significant at equal sample counts, which is a heuristic. ``None`` is ``"likely"``
-            where the goal is to identify the best arm and the metric has standard errors, else ``"budget"``.
+            if the goal is to identify the best arm and the metric has standard errors, else ``"budget"``.
         goal: ``"identify"`` the best arm (``"ucb"`` with the witness bound then means ``"race"``), or keep the
             ``"regret"`` small.
         epsilon: differences (of the loss: FID, or log IS) up to this do not matter.
@@ -225,7 +225,7 @@ class ModelSelector(Standing):
 
         Raises:
             ArmError: if all arms have been retired.
-            InputError: if there are no arms, or conditions cannot be had.
+            InputError: if there are no arms, or conditions cannot be obtained.
         """
         asked: list[Pull] = []
         try:
@@ -241,7 +241,7 @@ class ModelSelector(Standing):
         return asked
 
     def tell(self, pull: Pull, rows: Tensor | Exception, cost: float | None = None) -> None:
-        """Book what came of a pull; pulls may be told in any order.
+        """Book the outcome of a pull; pulls may be told in any order.
 
         An exception retires the arm, see ``on_error``. Rows of an arm that was retired meanwhile are dropped. Rows that
         are told before those of an earlier draw of the same arm wait for it, so the numbers of an arm do not depend on
@@ -279,7 +279,7 @@ class ModelSelector(Standing):
         self._arms.known(getattr(pull, "arm", "")).illustrate(pull, *samples)
 
     def give_back(self, pull: Pull) -> None:
-        """Take back a pull that will not be carried out; the arm's next pull makes its draw.
+        """Take back a pull that will not be carried out; the arm's next pull reuses its draw.
 
         Raises:
             InputError: if it is not under way.
@@ -290,7 +290,7 @@ class ModelSelector(Standing):
             self._book(arm)
 
     def select(self) -> str | None:
-        """Return the arm to pull next without putting a pull under way, or ``None`` as :meth:`ask` returns none.
+        """Return the arm to pull next without putting a pull under way, or ``None`` if :meth:`ask` would return none.
 
         Raises:
             ArmError: if all arms have been retired.
@@ -428,7 +428,7 @@ class ModelSelector(Standing):
         return state_of(self)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what :meth:`state_dict` returned; the run then goes on as if it had not been interrupted.
+        """Restore what :meth:`state_dict` returned; the run then continues as if it had not been interrupted.
 
         Arms keep the samplers they were given here; arms that this selector does not know yet are added without one.
 
@@ -458,7 +458,7 @@ class ModelSelector(Standing):
             self._unseen.append((arm, arm.stats, refreshed))
 
     def _look(self) -> None:
-        """Judge the arms by all that was told since the last look, in whatever order, and write it down."""
+        """Judge the arms by everything told since the last look, in whatever order, and record it."""
         unseen, self._unseen = self._unseen, []
         fresh = [arm for arm, _, refreshed in unseen if refreshed]
         if fresh and any(self._arms.ends_a_round(arm, self._ruled_out()) for arm in fresh):
@@ -472,12 +472,12 @@ class ModelSelector(Standing):
 
     @property
     def _verdict(self) -> Verdict:
-        """What is said about the arms, everything included that was told."""
+        """What is said about the arms, including everything told so far."""
         self._catch_up()
         return self._said
 
     def _ruled_out(self) -> Collection[str]:
-        """Return who needs no more samples; the rule is asked once for each verdict."""
+        """Return the arms that need no more samples; the rule is asked once for each verdict."""
         if self._out[0] is not self._said:
             drawn = sum(arm.retired is None and not arm.held for arm in self._arms.values())
             self._out = self._said, self._rule.ruled_out(self._said, drawn)

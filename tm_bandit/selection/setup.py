@@ -1,4 +1,4 @@
-"""What the selector asks of a metric and a policy before a run, and what it makes of them."""
+"""What the selector requires of a metric and a policy before a run, and what it makes of them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def check_choices(**chosen: str) -> None:
 
 
 def resolve_stop(stop: str | None, metric: OptimisticMetric, goal: str) -> Stop:
-    """Return the stop rule; ``None`` ends a run that is to identify the best arm once that is likely found.
+    """Return the stop rule; ``None`` ends a run that identifies the best arm once it has likely been found.
 
     Args:
         stop: see :class:`~tm_bandit.ModelSelector`.
@@ -150,7 +150,7 @@ def check_budget(budget: float, burn_in: int, arms: int, costs: Costs | None = N
     """Raise ``InputError`` unless a budget covers the burn-in of the arms.
 
     Args:
-        budget: samples that may be drawn in all, or what they may cost.
+        budget: samples that may be drawn in total, or what they may cost.
         burn_in: samples that each arm needs.
         arms: number of arms.
         costs: what samples cost, if the budget is in cost.

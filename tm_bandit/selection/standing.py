@@ -45,12 +45,12 @@ class Standing:
 
     @property
     def unit(self) -> str:
-        """What the budget counts: ``"samples"``, ``"seconds"``, or ``"cost"`` in a unit of the user's own."""
+        """What the budget counts: ``"samples"``, ``"seconds"``, or ``"cost"`` in the user's own unit."""
         return "samples" if self._costs is None else self._costs.unit
 
     @property
     def used(self) -> float:
-        """What is spent of the budget, in its unit."""
+        """How much of the budget is spent, in its unit."""
         return self.spent if self._costs is None else self._arms.cost
 
     @property

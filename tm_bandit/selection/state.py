@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 STATE_VERSION = 2
 
-#: What states of version 0.1 were, and do not say.
+#: Settings that states of version 0.1 had, but do not record.
 _BEFORE = {"pairing": "independent", "unit": "samples"}
 
 #: What loading replaces.
@@ -41,7 +41,7 @@ def settings_of(selector: ModelSelector) -> dict[str, Any]:
         "burn_in": selector.burn_in,
         "epsilon": selector.epsilon,
         "target": selector.target,
-        # A result says so only where it is not what it always was.
+        # A result says so only if it is not what it always was.
         **({} if selector._costs is None else {"unit": selector.unit}),
     }
 
@@ -64,14 +64,14 @@ def state_of(selector: ModelSelector) -> dict[str, Any]:
 
 
 def load_state(selector: ModelSelector, state: Mapping[str, Any]) -> None:
-    """Take back what :func:`state_of` returned.
+    """Restore what :func:`state_of` returned.
 
     Args:
         selector: the selector.
         state: the state.
 
     Raises:
-        InputError: if the state is of another kind of run, or broken; the selector is then as it was.
+        InputError: if the state is of another kind of run, or broken; the selector is then unchanged.
     """
     try:
         _check_kind(selector, state)
@@ -92,7 +92,7 @@ def load_state(selector: ModelSelector, state: Mapping[str, Any]) -> None:
 def _broken(error: Exception) -> BrokenStateError:
     return BrokenStateError(
         f"Expected what ModelSelector.state_dict() returned, but got a broken state ({brief(error)}); load another "
-        "one, or start anew."
+        "one, or start over."
     )
 
 
@@ -116,7 +116,7 @@ def _replace(selector: ModelSelector, state: Mapping[str, Any]) -> None:
     selector._prepared = check_flag("prepared", state["prepared"])
     selector._stopped_by = str(state.get("stopped_by", ""))  # version 0.1 did not say
     verdict = state.get("verdict")
-    if verdict is None:  # version 0.1 judged anew
+    if verdict is None:  # version 0.1 judged again
         selector._judge()
     else:
         lists = {name: tuple(value) for name, value in verdict.items() if isinstance(value, (list, tuple))}

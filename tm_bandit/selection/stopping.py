@@ -10,7 +10,7 @@ from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.policies.policy import ArmStats, central
 from tm_bandit.selection.verdict import Verdict
 
-#: What ends a run beside its budget.
+#: What ends a run besides its budget.
 Stop = Literal["budget", "certified", "likely"]
 
 #: The levels of a verdict that end a run.
@@ -19,7 +19,7 @@ ENOUGH: dict[str, tuple[str, ...]] = {"budget": (), "certified": ("won", "tie"),
 
 @dataclass(frozen=True)
 class StopRule:
-    """What ends a run, and whom it leaves out until then.
+    """What ends a run, and which arms it leaves out until then.
 
     Args:
         stop: see :class:`~tm_bandit.ModelSelector`.

@@ -3,7 +3,7 @@ r"""Which arm is the best, and how sure that is: pure functions over the numbers
 Three levels of certainty, from strong to weak:
 
 - *certified*: the rival's loss minus the leader's has a lower bound above zero. It rests on the certificate of the
-  difference where arms drew from the same noise, else on the arms' own intervals, and on nothing else.
+  difference if arms drew from the same noise, else on the arms' own intervals, and on nothing else.
 - *likely*: the interval of the difference, see :func:`~tm_bandit.policies.board.compare`, is above zero. A heuristic:
   it assumes that the biases of the two arms are alike. It is wrong for arms that are bad only through a rotation of
   their covariance.
@@ -23,7 +23,7 @@ from tm_bandit.policies.policy import ArmStats, central
 
 Status = Literal["won", "likely", "tie", "target_met", "budget_exhausted", "unfinished"]
 
-#: With fewer samples than this an arm is recommended only if the others have not many more either.
+#: With fewer samples than this an arm is recommended only if the others do not have many more.
 FEWEST = 50
 
 #: Standard errors from which on an arm waits. With 1.5 the pick of 28 near ties was right after 2,500 samples in 48 of
@@ -37,11 +37,11 @@ class Verdict:
 
     Args:
         best: the recommended arm, or ``None`` if there is none to recommend.
-        level: ``"won"``, ``"likely"``, ``"tie"`` (the arms that are left differ by ``epsilon`` at the most) or
+        level: ``"won"``, ``"likely"``, ``"tie"`` (the arms that are left differ by at most ``epsilon``) or
             ``"open"``.
         likely_out: rivals that are likely worse (those that are certainly worse included), by the arm that beat them.
         certified_out: rivals that are certainly worse, by the arm that beat them.
-        tied: arms that have about as many samples as the best one and cannot be told from it.
+        tied: arms that have about as many samples as the best one and cannot be told apart from it.
         waiting: arms that seem worse, by 1.5 standard errors: a race turns to them when it is decided without them.
     """
 
@@ -152,7 +152,7 @@ def judge(
     even = {name for name, duel in left.items() if -slack <= duel.lower and duel.upper <= slack}
     alike = bool(left) and len(even) == len(left)
     waiting = tuple(name for name, duel in left.items() if _seems_out(duel, epsilon))
-    # Those that are even stay so: with nobody else to draw, the race is decided without the ones that wait.
+    # Even arms stay even: with no others to draw, the race is decided without the ones that wait.
     if even and len(even) + len(waiting) == len(left):
         waiting = ()
     return Verdict(best, "tie" if alike else "open", likely, certified, tied, waiting)
@@ -179,13 +179,13 @@ def _still_out(beaten: Mapping[str, str], there: Container[str]) -> dict[str, st
 
 
 def _alike(duel: Comparison, most: int, epsilon: float) -> bool:
-    # An infinite error, or a few samples, are ignorance and not likeness.
+    # An infinite error, or a few samples, mean ignorance, not similarity.
     known = math.isfinite(duel.stderr) and enough(duel.n, most)
     return known and abs(duel.difference) <= max(epsilon, 2.0 * duel.stderr)
 
 
 def enough(num_samples: int, most: int) -> bool:
-    """Whether an arm with so many samples can be compared with one that has ``most``.
+    """Whether an arm with this many samples can be compared with one that has ``most``.
 
     Args:
         num_samples: samples of the arm, or those that the two have in common.

@@ -1,4 +1,4 @@
-"""Beside a training: new checkpoints are raced against the best so far as they appear."""
+"""While training runs: new checkpoints are raced against the best so far as they appear."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SUFFIXES = (".ckpt", ".pt", ".safetensors")
 #: Files in the watcher's own folder.
 LOCK, STATE, RESULT, PAGE = "watch.lock", "watch.pt", "selection.json", "selection.html"
 
-#: The link to the best checkpoint, which has the ending of that.
+#: The link to the best checkpoint, with the same ending.
 BEST = tuple(f"best{suffix}" for suffix in SUFFIXES)
 
 #: Names under which :func:`~tm_bandit._files.atomic_write` leaves a file of ours when the process is killed.
@@ -48,11 +48,11 @@ _TEMPORARY = re.compile(r"\.(watch|selection|best)\.[0-9a-f]{8}\.tmp(\.\w+)?")
 
 
 class Watcher:
-    """Watches a folder, and keeps what it has found in a folder of its own.
+    """Watches a folder, and keeps what it finds in its own folder.
 
     A file is admitted when its size and time have not changed for ``settle`` seconds and it can be read. Files are
     admitted one by one in the order of their times, and each is raced at once, so the selection depends on that order
-    alone. A file that is rewritten is a new arm. The state is on disk after every race, so a watcher that was killed
+    alone. A rewritten file is a new arm. The state is on disk after every race, so a watcher that was killed
     continues where it stopped; an unfinished race is run again, with the same seeds.
 
     Args:
@@ -98,10 +98,10 @@ class Watcher:
             raise InputError(f"Expected a folder to watch, but there is none at {self.folder}; check the path.")
         self.out = self.folder / "tm_bandit" if out is None else Path(check_path("out", out))
         if self.out.exists() and self.out.samefile(self.folder):
-            raise InputError(f"Expected a folder of the watcher's own, but got out={self.out}, which it watches.")
+            raise InputError(f"Expected the watcher's own folder, but got out={self.out}, which it watches.")
         self._module_class, self._module_kwargs = module_class, check_options("module_kwargs", module_kwargs)
         self._key, self._sampler = checkpoint_key, sampler
-        self._say: Callable[[str], None] = lambda text: say(one_line(printable(text)))  # names have bytes of any kind
+        self._say: Callable[[str], None] = lambda text: say(one_line(printable(text)))  # names may have any bytes
         if kwargs.get("cost") is not None:
             raise InputError(
                 "Expected no cost= to watch a folder, whose budget is in samples, but got one; leave it out."
@@ -120,8 +120,8 @@ class Watcher:
         strangers = [name for name in (RESULT, PAGE, *BEST) if os.path.lexists(self.out / name)]
         if strangers and not (self.out / LOCK).exists():
             raise InputError(
-                f"Expected a folder of the watcher's own, but got out={self.out} with a {strangers[0]} of somebody "
-                "else; give another one."
+                f"Expected the watcher's own folder, but got out={self.out} with someone else's {strangers[0]}; "
+                "give another one."
             )
         try:
             self.out.mkdir(parents=True, exist_ok=True)
@@ -133,7 +133,7 @@ class Watcher:
         self._lock = FileLock(self.out / LOCK)
         if not self._lock.acquire():
             raise InputError(
-                f"Expected one watcher at a time, but another one writes to {self.out}; wait for its end, or give "
+                f"Expected one watcher at a time, but another one writes to {self.out}; wait until it ends, or give "
                 "another out=."
             )
         try:
@@ -173,7 +173,7 @@ class Watcher:
         self.selector.load_state_dict(state)
         self._paths = paths
         for name in [name for name in self.selector.arms if name not in there]:
-            self.selector.retire_arm(name, "its file is gone, or was written anew")
+            self.selector.retire_arm(name, "its file is gone, or was rewritten")
         self._publish(self.selector.result())
 
     def close(self) -> None:
@@ -185,7 +185,7 @@ class Watcher:
 
         Args:
             every: seconds between two looks.
-            idle: seconds without a new checkpoint after which the watching ends; ``None`` goes on for ever.
+            idle: seconds without a new checkpoint after which watching ends; ``None`` continues forever.
 
         Raises:
             InputError: if these are not numbers of seconds.
@@ -208,7 +208,7 @@ class Watcher:
         return self.selector.result()
 
     def look(self) -> bool:
-        """Race the next checkpoint that is whole and new; return whether there was one."""
+        """Race the next checkpoint that is complete and new; return whether there was one."""
         for path, stamp in self._settled():
             name = str(path.relative_to(self.folder))
             self._stamps[name] = stamp
@@ -260,7 +260,7 @@ class Watcher:
         arm = next(new for new in _versions(stem) if new not in taken)
         for other in self.selector.arms:
             if self._paths[other] == name:
-                self.selector.retire_arm(other, f"its file was written anew, see {arm}")
+                self.selector.retire_arm(other, f"its file was rewritten, see {arm}")
         self.selector.add_arm(arm, self._sampler_of(path))
         self._paths[arm] = name
         return arm
@@ -280,7 +280,7 @@ class Watcher:
     def _race(self, arm: str) -> None:
         for other in self.selector.arms:
             if stamp_of(self.folder / self._paths[other]) != self._stamps[self._paths[other]]:
-                self.selector.retire_arm(other, "its file is gone, or was written anew")
+                self.selector.retire_arm(other, "its file is gone, or was rewritten")
         before = self.selector.best
         with suppress(ArmError):  # every arm has failed; the reasons are in the result
             self.selector.run(
@@ -290,7 +290,7 @@ class Watcher:
                 chunk_size=default_chunk_size(self.selector.batch_size),
             )
         self._drop_surplus()
-        # All numbers are derived from the samples anew, as after an interruption: what is found shall not depend on it.
+        # All numbers are derived from the samples again, as after an interruption: the result must not depend on one.
         self.selector.load_state_dict(self.selector.state_dict())
         result = self.selector.result()
         self._save()
@@ -344,14 +344,14 @@ def watch(
     idle: float | None = None,
     **kwargs: Any,
 ) -> SelectionResult:
-    """Watch a folder beside a training, and race new checkpoints against the best so far, until Ctrl-C.
+    """Watch a folder while training runs, and race new checkpoints against the best so far, until Ctrl-C.
 
     Args:
         folder: where checkpoints appear.
         module_class: the class they belong to.
         metric: an optimistic metric, without samples.
         every: seconds between two looks.
-        idle: seconds without a new checkpoint after which the watching ends.
+        idle: seconds without a new checkpoint after which watching ends.
         kwargs: see :class:`Watcher`.
 
     Raises:

@@ -65,7 +65,7 @@ def gaussian_arm(name: str, mean: Tensor, covariance: Tensor, ref_mean: Tensor, 
 def paired_gaussian_arm(
     name: str, mean: Tensor, variances: Tensor, angle: float, pairs: Tensor, ref_variances: Tensor
 ) -> SimulatedArm:
-    r"""Return a Gaussian arm whose covariance is diagonal but for a rotation within pairs of axes.
+    r"""Return a Gaussian arm whose covariance is diagonal except for a rotation within pairs of axes.
 
     The reference has mean zero and diagonal covariance. For a pair with reference block :math:`A` and rotated block
     :math:`B` the Frechet distance has the closed form

@@ -1,10 +1,10 @@
 """Gaussian arms of the size of the paper's DINOv2 experiments, built from published numbers.
 
-Published are, for five generators and the reference on ImageNet, the trace, the Frobenius norm and the largest
-eigenvalue of the feature covariance, and the Frechet distances of all arms on three datasets. What is not published is
-filled in plainly: spectra are shifted power laws that match the three numbers; half of each distance is a mean shift,
-and the rest comes from the spectrum and from a rotation within random pairs of axes (where that is not enough, more
-mean shift). The datasets other than ImageNet borrow ImageNet's covariance parameters.
+The published numbers are, for five generators and the reference on ImageNet, the trace, the Frobenius norm and the
+largest eigenvalue of the feature covariance, and the Frechet distances of all arms on three datasets. What is not
+published is filled in simply: spectra are shifted power laws that match the three numbers; half of each distance is a
+mean shift, and the rest comes from the spectrum and from a rotation within random pairs of axes (if that is not enough,
+more mean shift). The datasets other than ImageNet borrow ImageNet's covariance parameters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DIMENSION = 1024
 
 
 class Shape(NamedTuple):
-    """What is published of a covariance: its trace, Frobenius norm and largest eigenvalue."""
+    """The published numbers of a covariance: its trace, Frobenius norm and largest eigenvalue."""
 
     trace: float
     frobenius: float

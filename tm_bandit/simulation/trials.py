@@ -49,7 +49,7 @@ class Scenario:
 
     @property
     def last_join(self) -> int:
-        """The pull after which all arms have joined: before, nobody can name the best one."""
+        """The pull after which all arms have joined: before that, nobody can name the best one."""
         return max(self.joins.values(), default=0)
 
 
@@ -62,8 +62,8 @@ class Contestant:
         bound: bound of the metric.
         policy: name of a policy, or a function that makes a policy object.
         burn_in: see :class:`~tm_bandit.ModelSelector`.
-        options: further arguments of :class:`~tm_bandit.ModelSelector`; arms have noise of their own unless they say
-            otherwise, and without a stop rule the goal is low regret.
+        options: further arguments of :class:`~tm_bandit.ModelSelector`; unless they say otherwise, arms have their own
+            noise, and without a stop rule the goal is low regret.
     """
 
     name: str
@@ -82,8 +82,8 @@ class Trial:
         regrets: how much worse it was than the best arm at that time.
         optimal: whether it was that best arm.
         result: the selector's result.
-        winners: each time that a stop rule ended the sampling, the arm that had won, and the pull; pulls at which
-            nothing was drawn, because the next arm was waited for, count.
+        winners: each time that a stop rule ended the sampling, the arm that had won, and the pull; pulls without a
+            draw, spent waiting for the next arm, count.
     """
 
     choices: list[str]
@@ -96,7 +96,7 @@ class Trial:
 def run_trial(scenario: Scenario, contestant: Contestant, *, pulls: int, batch_size: int = 5, seed: int = 0) -> Trial:
     """Run one contestant once.
 
-    When a stop rule is met while arms are still to join, nothing is drawn until the next one does.
+    When a stop rule is met before all arms have joined, nothing is drawn until the next one joins.
 
     Args:
         scenario: the arms.
@@ -172,7 +172,7 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
 
 
 def settles_after(right: Sequence[Sequence[bool]], *, since: int = 0, probability: float = 0.9) -> int | None:
-    """Return after how many pulls a recommendation is right often enough, and stays so; else ``None``.
+    """Return after how many pulls a recommendation is right often enough and stays so, or ``None``.
 
     Args:
         right: for each trial, whether the recommendation was right after each pull.
