@@ -62,7 +62,7 @@ def test_devices_and_inputs_are_never_replaced(tmp_path):
     assert os.listdir(tmp_path) == ["pipe"]
     (tmp_path / "a.npy").write_text("data")
     (tmp_path / "link").symlink_to(tmp_path / "a.npy")
-    with pytest.raises(InputError, match="not an input"):
+    with pytest.raises(InputError, match="one of the inputs"):
         check_writable(tmp_path / "a.npy", [tmp_path / "link"])
     check_writable(tmp_path / "a.npy", [tmp_path / "pipe", "my.module:function"])
 

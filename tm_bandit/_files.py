@@ -69,7 +69,7 @@ def check_writable(path: str | os.PathLike[str], inputs: Iterable[str | os.PathL
         # Renaming a file over a device such as /dev/null would take it away from the whole machine.
         raise InputError(f"Expected the name of a regular file, but got {target}; choose another place.")
     if target.exists() and any(os.path.exists(source) and target.samefile(source) for source in inputs):
-        raise InputError(f"Expected an output that is not an input, but got {target}; choose another name.")
+        raise InputError(f"Expected an output that is not one of the inputs, but got {target}; choose another name.")
     if not os.access(folder, os.W_OK):
         raise InputError(f"Expected a writable folder, but got {folder}; choose another place for {target.name}.")
     return target

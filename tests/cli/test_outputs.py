@@ -34,7 +34,7 @@ def test_every_file_and_the_chosen_form_are_written(capsys):
     ("files", "message"),
     [
         (Outputs(html=Path("nowhere/a.html")), "create nowhere"),
-        (Outputs(html=Path("in.json")), "not an input"),
+        (Outputs(html=Path("in.json")), "one of the inputs"),
         (Outputs(html=Path("a.html"), json=Path("./a.html")), "more than once"),
         (Outputs(plot=Path("a.gif")), r"\.png.*a\.gif"),
     ],

@@ -297,7 +297,7 @@ def test_unusable_rows_change_nothing(reference):
     for bad in (torch.full((2, DIM), math.nan), torch.zeros(3, DIM + 1), torch.zeros(3, DIM, dtype=torch.int64)):
         with pytest.raises(InputError):
             metric.update_features(bad)
-    with pytest.raises(InputError, match="Expected generated samples only"):
+    with pytest.raises(InputError, match="Expected only generated samples"):
         metric.update_features(draw(3), real=True)
     assert metric.num_samples == 10
     with pytest.raises(NotReadyError, match="at least two generated samples, but got 1"):

@@ -80,7 +80,7 @@ def test_real_and_generated_must_agree_in_dimension():
 
 def test_real_samples_next_to_a_reference_are_refused(reference):
     metric = OptimisticFID("none", reference, bound="none")
-    with pytest.raises(InputError, match="generated samples only"):
+    with pytest.raises(InputError, match="only generated samples"):
         metric.update_features(draw(1, 5), real=True)
 
 

@@ -143,7 +143,7 @@ def test_nothing_is_said_of_a_best_arm_that_has_not_joined():
     assert "| new arm every 200 |" in text.split("Samples until")[0]
     assert "new arm" not in text.split("Samples until")[1]
     assert "Median" not in text
-    assert "Where arms join" not in text
+    assert "If arms join" not in text
 
 
 def test_samples_of_arms_that_join_are_counted_from_the_last():
@@ -155,7 +155,7 @@ def test_samples_of_arms_that_join_are_counted_from_the_last():
     entry = {"scenario": "newcomers", "title": "new arm every 200", "pulls": 830, "contestants": rows}
     text = render({**collect([]), "regret_task": [entry], "plan": asdict(plan)}).split("Samples until")[1]
     assert "| new arm every 200 | 1 | 20 | 20 | 65 | 3.2 |" in text
-    assert "Where arms join" in text
+    assert "If arms join" in text
     assert "Median over the scenarios: 3.25 times fewer.\n" in text
 
 
