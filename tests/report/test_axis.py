@@ -42,6 +42,14 @@ def test_numbers_of_a_logarithmic_axis_are_round_inside_and_apart(low, high, kne
     assert all(tick == float(f"{tick:.0e}") for tick in ticks)
 
 
+def test_small_numbers_have_room_for_all_their_digits():
+    axis = Axis(-0.00001, 0.12, knee=0.00005)
+    ticks = axis.ticks()
+    for one, two in zip(ticks, ticks[1:], strict=False):
+        letters = (len(f"{one:g}") + len(f"{two:g}")) / 2
+        assert axis.place(two) - axis.place(one) >= 0.024 * letters  # on a page with long names, a letter takes that
+
+
 def test_ticks_are_round_and_inside():
     for low, high in [(0.0, 1.0), (-3.2, 17.9), (1e-4, 2e-4), (1e6, 1.5e6)]:
         ticks = nice_ticks(low, high)
