@@ -1,6 +1,7 @@
 """The axis: where values are, and which numbers are beside it."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ def test_numbers_of_a_logarithmic_axis_are_round_inside_and_apart(low, high, kne
 def test_small_numbers_have_room_for_all_their_digits():
     axis = Axis(-0.00001, 0.12, knee=0.00005)
     ticks = axis.ticks()
-    for one, two in zip(ticks, ticks[1:], strict=False):
+    for one, two in pairwise(ticks):
         letters = (len(f"{one:g}") + len(f"{two:g}")) / 2
         assert axis.place(two) - axis.place(one) >= 0.024 * letters  # on a page with long names, a letter takes that
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -328,7 +329,7 @@ class SelectionResult:
         """
         is_text = isinstance(source, str) and (not source.strip() or source.lstrip()[0] == "{")
         try:
-            text = str(source) if is_text else Path(check_path("source", source)).read_text("utf-8")
+            text = str(source) if is_text else _read(Path(check_path("source", source)))
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "not a text file"
             raise InputError(f"Expected a saved result, but could not read {source} ({reason}); check it.") from error
@@ -417,6 +418,12 @@ def spoken(amount: float, unit: str) -> str:
         ('1234', '90 s')
     """
     return number(amount) + (" s" if unit == "seconds" else "")
+
+
+def _read(path: Path) -> str:
+    if path.exists() and not path.is_file() and not path.is_dir():  # whoever opens a pipe waits for ever
+        raise OSError(errno.EINVAL, "not a regular file")
+    return path.read_text("utf-8")
 
 
 def _written(text: str, path: str | os.PathLike[str] | None) -> str:
