@@ -26,6 +26,11 @@ def test_a_long_message_is_cut_to_one_line():
     assert len(line) == len("RuntimeError: ") + 300
 
 
+def test_torchs_advice_to_run_what_is_in_a_file_is_left_out():
+    error = pickle.UnpicklingError("Weights only load failed. Re-running with `weights_only=False` will succeed.")
+    assert errors.brief(error) == "UnpicklingError: Weights only load failed"
+
+
 def test_what_was_got_may_be_long_but_the_message_is_not():
     error = errors.InputError(f"Expected a name, but got {'x' * 100_000!r}; rename\n  it.")
     assert len(str(error)) < 1100

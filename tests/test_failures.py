@@ -49,6 +49,7 @@ def test_an_answer_that_is_refused_has_no_traceback_of_ours(caplog):
     selector(few).run(progress=False)
     (record,) = caplog.records
     assert record.getMessage().startswith("The arm 'broken' is retired: Expected 10 samples, but got 1")
+    assert record.getMessage().endswith("were asked for.")  # one full stop
     assert "Traceback" not in record.getMessage()
 
 

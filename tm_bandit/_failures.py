@@ -74,4 +74,4 @@ def warn_of_failure(what: str, error: BaseException) -> None:
         error: what was raised.
     """
     trace = trace_of(error)
-    _LOG.warning("%s.%s", what, f"\n{trace.rstrip()}" if trace else "")
+    _LOG.warning("%s.%s", what.removesuffix("."), f"\n{trace.rstrip()}" if trace else "")

@@ -1,6 +1,7 @@
 """The errors that this package raises on purpose, as one small tree: callers can tell a refusal from a bug."""
 
 import re
+from pickle import UnpicklingError
 
 __all__ = ["ArmError", "BanditError", "InputError", "InputTypeError", "NotReadyError", "WeightsError"]
 
@@ -64,6 +65,8 @@ def brief(error: BaseException) -> str:
         "RuntimeError: Error(s) in loading state_dict: Missing key(s): 'weight'."
     """
     text = printable(" ".join(str(error).split()))
+    if isinstance(error, UnpicklingError):  # torch goes on to say how to run what is in the file
+        text = text.partition(". ")[0]
     return f"{type(error).__name__}: {text if len(text) <= 300 else text[:299] + '…'}"
 
 

@@ -118,6 +118,35 @@ def test_a_module_in_the_current_folder_does_not_stand_in_for_an_installed_one(t
     assert not (tmp_path / "was-run").exists()
 
 
+SAMPLING = """
+import os, torch
+assert "PYTHONSAFEPATH" not in os.environ  # what a sampler starts finds things as before
+def near(n): return torch.randn(n, 4)
+def far(n): return torch.randn(n, 4) + 9
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 cannot be told")
+def test_a_worker_does_not_look_into_the_current_folder_first(tmp_path):
+    (tmp_path / "json.py").write_text("open('was-run', 'w').close()\n")
+    (tmp_path / "sampling.py").write_text(SAMPLING)
+    ReferenceStatistics(torch.zeros(4), torch.eye(4), 1000).save(tmp_path / "real.npz")
+    code = (
+        "import sys; sys.path.remove(''); from tm_bandit.cli import main\n"
+        "if __name__ == '__main__': sys.exit(main(sys.argv[1:]))"
+    )
+    words = ["select", "--reference", "real.npz", "sampling:near", "sampling:far", "--feature", "none"]
+    words += ["--budget", "40", "--workers", "1"]
+    root = str(Path(tm_bandit.__file__).parents[1])
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join([root, *sys.path[1:]])}
+    here.pop("PYTHONSAFEPATH", None)
+    done = subprocess.run([sys.executable, "-c", code, *words], cwd=tmp_path, env=here, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "likely best" in done.stdout
+    assert not (tmp_path / "was-run").exists()
+
+
 def test_no_command_looks_into_the_current_folder_without_being_told(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])

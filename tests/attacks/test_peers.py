@@ -104,7 +104,7 @@ def test_the_dtype_is_that_of_the_values():
     assert metric.float().dtype == torch.float16  # as in torchmetrics, only `set_dtype` changes it
 
 
-@pytest.mark.parametrize("feature", [[1, 2], 2.5, {}, object()])
+@pytest.mark.parametrize("feature", [[1, 2], 2.5, {}, object(), "inception"])
 def test_a_feature_of_an_unknown_kind(feature):
     for metric in (OptimisticFID, OptimisticIS):
         with pytest.raises(TypeError, match="feature") as error:

@@ -1,6 +1,7 @@
 """The command as users start it: in a process of its own, on a terminal or in a pipe, interrupted or not."""
 
 import fcntl
+import io
 import os
 import pty
 import select
@@ -17,6 +18,8 @@ import numpy as np
 import pytest
 
 from tests.cli.parts import assert_refused
+from tests.report.results import make_result
+from tm_bandit.cli import main
 
 COMMAND = [sys.executable, "-m", "tm_bandit"]
 
@@ -129,6 +132,15 @@ def test_a_reader_that_goes_away_is_no_traceback(here, run):
     words = "select --reference ref.npz --arm a=near.npy --arm b=far.npy --budget 80 --batch-size 10 --quiet --json"
     done = subprocess.run(["bash", "-c", f"{python} {words} | true"], capture_output=True, text=True, timeout=240)
     assert done.stderr == ""
+
+
+def test_letters_that_an_output_does_not_know_are_shown_by_their_codes(monkeypatch, here):
+    make_result().to_json("plain.json")
+    Path("german.json").write_text(Path("plain.json").read_text().replace("arm 2", "gr\u00f6\u00dfe"))
+    output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", output)
+    assert main(["report", "german.json"]) == 0
+    assert b"gr\\xf6\\xdfe" in output.buffer.getvalue()
 
 
 def test_a_warning_is_one_line_without_the_place_in_the_code(here, run):

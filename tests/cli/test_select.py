@@ -403,3 +403,18 @@ def test_a_budget_may_be_a_cost_or_a_time(run, reference):
 )
 def test_costs_and_times_that_cannot_be_used(run, reference, options, says):
     assert_refused(run(FOLDERS, options), says)
+
+
+def test_a_function_that_fails_is_not_taken_for_a_failing_sampler(run, reference):
+    metric = "select --metric cli_parts:failing --budget 100 --quiet"
+    reason = "OptimisticMean cannot score the samples: OSError: the disk is gone"
+    assert_refused(run(metric, FILES), reason)
+    of_functions = run(metric, "--arm a=cli_parts:good --arm b=cli_parts:bad")
+    assert of_functions.code == 1
+    assert f"(a: {reason}; b: {reason})" in of_functions.err
+    assert "the sampler raised" not in of_functions.err
+
+
+def test_a_module_that_ends_the_program_is_refused(run, here):
+    (here / "ending.py").write_text("raise SystemExit(3)\n")
+    assert_refused(run("select --metric ending:score --budget 100", FILES), "ending", "if __name__ == '__main__':")

@@ -194,6 +194,10 @@ def test_threads_that_hang_lose_their_place(tmp_path):
     assert result.total_samples == 320
 
 
+def test_a_timeout_of_ages_is_no_timeout():
+    assert run(Scripted(2), timeout=1e300)[1].best == run(Scripted(2))[1].best
+
+
 def test_bad_timeout():
     with pytest.raises(InputError, match="timeout"):
         list(pulls_by_workers(selector_of(), kit_of(selector_of()), Scripted(2), timeout=-1.0))

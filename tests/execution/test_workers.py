@@ -53,6 +53,20 @@ def test_one_that_hangs_while_it_moves_in_is_ended():
         os.kill(pid, 0)
 
 
+def test_more_processes_than_a_machine_can_run_are_refused():
+    with pytest.raises(InputError, match="at most 1,024 processes"):
+        selector_of().run(progress=False, workers=10**9)
+
+
+def test_processes_that_cannot_be_started_are_said_to_be(monkeypatch):
+    def no_more(self, function, /, *args):
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", no_more)
+    with pytest.raises(InputError, match=r"none is left .*Resource temporarily unavailable"):
+        selector_of().run(progress=False, workers=2)
+
+
 ABANDONED = """
 import os, signal
 from tm_bandit.execution.workers import one_process

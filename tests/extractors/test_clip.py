@@ -109,9 +109,21 @@ def test_a_model_in_a_folder(clip, parts, tmp_path):
 
 @pytest.mark.parametrize("folder", ["nothing", "no/such/folder"])
 def test_a_folder_that_does_not_exist(folder, tmp_path):
-    reason = f"Expected a folder that holds a CLIP model, but '{tmp_path / folder}' does not exist; give a folder "
+    reason = f"Expected a folder that holds a CLIP model, but there is none at '{tmp_path / folder}'; give a folder "
     with pytest.raises(WeightsError, match=f"^{re.escape(reason)}"):
         Clip(tmp_path / folder)
+
+
+@pytest.mark.parametrize("name", ["", "a" * 300, "clip\0"])
+def test_a_name_that_nothing_can_have(name):
+    with pytest.raises(WeightsError, match="there is none at"):
+        Clip(name)
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "clip.pt").touch()
+    with pytest.raises(WeightsError, match="there is none at"):
+        Clip(tmp_path / "clip.pt")
 
 
 def test_a_folder_without_weights(parts, tmp_path):

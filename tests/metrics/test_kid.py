@@ -303,3 +303,16 @@ def test_unusable_rows_change_nothing(reference):
     with pytest.raises(NotReadyError, match="at least two generated samples, but got 1"):
         filled(reference, 1).compute()
     assert [float(end) for end in filled(reference, 9).bounds()] == [-math.inf, math.inf]
+
+
+@pytest.mark.parametrize("size", [1e30, 9e44])
+def test_features_whose_kernel_is_not_finite_are_refused(size):
+    metric = OptimisticKID("none", ReferenceStatistics.from_features(torch.randn(20, 3), keep_rows=True))
+    large = torch.full((10, 3), size, dtype=torch.float64)
+    with pytest.raises(InputError, match="scale the features down"):
+        metric.update(large)
+    assert metric.num_samples == 0
+    with pytest.raises(InputError, match="scale the features down"):
+        OptimisticKID("none", ReferenceStatistics.from_features(large * torch.rand(10, 1), keep_rows=True))
+    metric.update(torch.full((10, 3), 1e11, dtype=torch.float64))
+    assert all(map(math.isfinite, (*map(float, metric.debiased()), float(metric.compute()))))

@@ -1,6 +1,7 @@
 """The axis: where values are, and which numbers are beside it."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -40,6 +41,14 @@ def test_numbers_of_a_logarithmic_axis_are_round_inside_and_apart(low, high, kne
     assert low <= ticks[0] <= ticks[-1] <= high
     assert min(np.diff([axis.place(tick) for tick in ticks])) >= 0.1 - 1e-9
     assert all(tick == float(f"{tick:.0e}") for tick in ticks)
+
+
+def test_small_numbers_have_room_for_all_their_digits():
+    axis = Axis(-0.00001, 0.12, knee=0.00005)
+    ticks = axis.ticks()
+    for one, two in pairwise(ticks):
+        letters = (len(f"{one:g}") + len(f"{two:g}")) / 2
+        assert axis.place(two) - axis.place(one) >= 0.024 * letters  # on a page with long names, a letter takes that
 
 
 def test_ticks_are_round_and_inside():

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import sys
 from pathlib import Path
 
@@ -77,6 +78,12 @@ def test_other_files_are_refused(text, tmp_path):
     path.write_text(text)
     with pytest.raises(InputError, match="to_json"):
         SelectionResult.from_json(path)
+
+
+def test_a_pipe_is_refused_before_it_is_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(InputError, match="not a regular file"):
+        SelectionResult.from_json(tmp_path / "pipe.json")
 
 
 def test_files_of_other_versions_are_refused(result):

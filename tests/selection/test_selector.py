@@ -459,3 +459,8 @@ class TestBadInput:
         result = selector.run(progress=False)
         assert (result.best, result.unrivalled) == ("a0", True)
         assert "certified" not in result.summary()
+
+
+def test_numbers_may_never_be_refreshed():
+    arms = {"near": gaussian(1.0), "far": gaussian(5.0)}
+    assert ModelSelector(MeanMetric(), arms, budget=200, samples="features", refresh=1e308).run(progress=False).best

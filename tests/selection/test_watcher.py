@@ -197,6 +197,12 @@ def test_two_watchers_need_two_folders(folder, tmp_path_factory):
     watcher(folder).close()
 
 
+def test_it_does_not_oversleep(folder):
+    begin = time.monotonic()
+    assert watcher(folder).run(every=1e300, idle=0.2).best is not None
+    assert time.monotonic() - begin < 60.0
+
+
 def test_bad_input(folder, tmp_path):
     with pytest.raises(InputError, match="there is none at"):
         watcher(tmp_path / "nowhere")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 import warnings
@@ -29,6 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the arguments after the command's name; those of the process if left out.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names may have letters that a terminal or a pipe cannot show
+        sys.stdout.reconfigure(errors="backslashreplace")
     # The demo has options of its own, which this parser need not know.
     arguments = argparse.Namespace(command="demo", rest=words[1:]) if words[:1] == ["demo"] else None
     try:

@@ -23,8 +23,9 @@ from tm_bandit.cli.outputs import Outputs
 from tm_bandit.cli.specs import parse_arms, parse_costs
 from tm_bandit.data import ImageFolder, SourceExhaustedError, SourceSampler
 from tm_bandit.data.feature_cache import FeatureCache
-from tm_bandit.errors import ArmError, BanditError, InputError, brief
+from tm_bandit.errors import ArmError, BanditError, InputError
 from tm_bandit.execution import takes_generator
+from tm_bandit.execution.draw import scored
 from tm_bandit.execution.loop import run_to_the_end
 from tm_bandit.execution.ranks import Ranks, default_chunk_size, joined_ranks
 from tm_bandit.metrics.base import OptimisticMetric
@@ -147,13 +148,13 @@ class _Embedded:
         """Draw samples and embed them, a part at a time so that a large batch fits into memory."""
         if isinstance(self._arm, SourceSampler) and not self._arm.source.is_features:
             read = partial(read_sample, self._arm.source, self._cache)
-            return embed(self._arm.take(num_samples, read, generator), self._metric.extract, self._cache)
+            return embed(self._arm.take(num_samples, read, generator), partial(scored, self._metric), self._cache)
         samples: Tensor
         samples = self._arm(num_samples, generator=generator) if self._with_generator else self._arm(num_samples)
         ready = isinstance(samples, Tensor) and samples.ndim == 2 and not isinstance(self._metric, OptimisticMean)
         if ready or not isinstance(samples, Tensor):
             return samples  # features; the caller refuses anything but a tensor
-        return embed([Sample(sample) for sample in samples], self._metric.extract, None)
+        return embed([Sample(sample) for sample in samples], partial(scored, self._metric), None)
 
 
 def _cache(arguments: argparse.Namespace, arms: dict[str, Any], metric: OptimisticMetric) -> FeatureCache | None:
@@ -250,7 +251,7 @@ class _Selector(ModelSelector):
             ended = error.__cause__ is None or isinstance(error.__cause__, SourceExhaustedError)
             if pull.arm in self._stock or not (ended and _used_up(arm, pull.size)):
                 cause = error.__cause__ or error
-                reason = cause if isinstance(cause, BanditError) else brief(cause)
+                reason = cause if isinstance(cause, BanditError) else error
                 raise InputError(f"{reason} (arm {pull.arm}, {arm.source.path})") from error
             self.give_back(pull)
         if arm is not None and pull.arm not in self._stock and _used_up(arm, pull.size):

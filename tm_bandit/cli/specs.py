@@ -205,6 +205,11 @@ def import_reference(text: str) -> Any:
         sys.path.append(os.getcwd())
     try:
         value: Any = importlib.import_module(module_name)
+    except SystemExit as error:  # a script that does its work without being asked
+        raise InputError(
+            f"Expected a module that can be imported, but got {module_name} in {text}, which ends the program; let it "
+            "run its work below `if __name__ == '__main__':`."
+        ) from error
     except Exception as error:  # whatever the user's module raises while it is imported
         raise InputError(
             f"Expected a module that can be imported, but got {module_name} in {text} "

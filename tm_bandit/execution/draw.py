@@ -199,11 +199,23 @@ def draw_rows(
         return batch
     if batch.is_floating_point() and batch.element_size() < 4:
         batch = batch.float()  # feature networks are float32, whatever precision the sampler has
+    conditional = getattr(metric, "needs_conditions", False)
+    return scored(metric, batch.to(metric.device), *((conditions,) if conditional else ()))
+
+
+def scored(metric: OptimisticMetric, *given: Any) -> Tensor:
+    """Return what a metric makes of samples; what its network or score raises is not taken for the sampler's fault.
+
+    Args:
+        metric: turns samples into rows.
+        given: the samples, and their conditions if it needs them.
+
+    Raises:
+        ArmError: see :func:`carry_out`, also for the other errors.
+    """
     try:
         with torch.no_grad():
-            if getattr(metric, "needs_conditions", False):
-                return metric.extract(batch.to(metric.device), conditions)  # type: ignore[call-arg]
-            return metric.extract(batch.to(metric.device))
+            return metric.extract(*given)
     except (NotReadyError, WeightsError):
         raise
     except Exception as error:
@@ -237,6 +249,8 @@ def draw_seeded(
     try:
         with torch.no_grad():
             batch = sampler(num_samples, **given)
+    except ArmError:
+        raise
     except Exception as error:
         raise ArmError(f"the sampler raised {brief(error)}") from error
     if not isinstance(batch, Tensor):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import queue
+import threading
 import time
 from collections import deque
 from collections.abc import Generator
@@ -62,7 +63,8 @@ def pulls_by_workers(run: Run, kit: Kit, workers: Workers, timeout: float | None
     Raises:
         InputError: if samplers cannot be sent, or if no worker is left; pulls that were not told are given back.
     """
-    limit = None if timeout is None else check_number("timeout", timeout, least=0)
+    # More than a machine can wait for is as good as what it can.
+    limit = None if timeout is None else min(check_number("timeout", timeout, least=0), threading.TIMEOUT_MAX)
     workers.open(kit)
     desk = _Desk(workers, limit)
     orders: deque[Order] = deque()

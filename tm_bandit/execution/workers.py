@@ -8,8 +8,9 @@ import signal
 import sys
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing.context import BaseContext
 from typing import Any
 
@@ -20,6 +21,12 @@ from tm_bandit._arguments import check_count
 from tm_bandit.errors import ArmError, BanditError, InputError, brief
 from tm_bandit.execution.kit import Drawn, Kit, draw, forget, keep, unpack
 from tm_bandit.pull import Pull
+
+#: Processes of one machine: more than any has cores, and far fewer than a slip of the finger would start.
+_MOST = 1024
+
+#: With this variable Python does not look for modules in the current folder first. Version 3.10 does not know it.
+_SAFE_PATH = "PYTHONSAFEPATH"
 
 
 class Workers(ABC):
@@ -95,7 +102,17 @@ class ProcessWorkers(Workers):
 
     Args:
         num_workers: how many.
+
+    Raises:
+        InputError: if there are more than a machine can run.
     """
+
+    def __init__(self, num_workers: int) -> None:
+        super().__init__(num_workers)
+        if self.num_workers > _MOST:
+            raise InputError(
+                f"Expected at most {_MOST:,} processes as `workers`, but got {self.num_workers:,}; start one per core."
+            )
 
     @override
     def open(self, kit: Kit) -> None:
@@ -107,9 +124,13 @@ class ProcessWorkers(Workers):
     @override
     def start(self, place: int) -> Future[object]:
         self._end(place)
-        self._pools[place] = one_process()
-        # Before anything else: one that hangs while it unpacks its kit can then be ended too.
-        self._pids[place] = self._pools[place].submit(os.getpid)
+        self._pools[place] = pool = one_process()
+        try:
+            # Before anything else: one that hangs while it unpacks its kit can then be ended too.
+            with looking_elsewhere():
+                self._pids[place] = pool.submit(os.getpid)
+        except (OSError, EOFError) as error:  # no memory, no more processes, or no server to fork them from
+            raise InputError(f"Expected a process to start, but got {brief(error)}; give fewer workers.") from error
         device = f"cuda:{place % self._gpus}" if self._gpus else None
         return self._pools[place].submit(_move_in, self._packed, device)
 
@@ -123,11 +144,12 @@ class ProcessWorkers(Workers):
             self._end(place)
 
     def _end(self, place: int) -> None:
-        pool = self._pools.pop(place, None)
+        pool, pid = self._pools.pop(place, None), self._pids.pop(place, None)
         if pool is None:
             return
-        with suppress(OSError, BrokenExecutor):  # it is already dead
-            os.kill(self._pids.pop(place).result(), getattr(signal, "SIGKILL", signal.SIGTERM))
+        if pid is not None:
+            with suppress(OSError, BrokenExecutor):  # it is already dead
+                os.kill(pid.result(), getattr(signal, "SIGKILL", signal.SIGTERM))
         pool.shutdown(wait=True, cancel_futures=True)
 
 
@@ -146,14 +168,40 @@ def process_context() -> BaseContext:
 
 def one_process() -> ProcessPoolExecutor:
     """Return an executor of one process, which ends when this process does."""
-    return ProcessPoolExecutor(1, process_context(), initializer=_stay_with_parent)
+    initial = (os.environ.get(_SAFE_PATH),)
+    return ProcessPoolExecutor(1, process_context(), initializer=_stay_with_parent, initargs=initial)
 
 
-def _stay_with_parent() -> None:
+@contextmanager
+def looking_elsewhere() -> Iterator[None]:
+    """Let processes that are started here not look for modules in the current folder, where anybody's files may lie.
+
+    They begin as ``python -c``, which puts that folder first: a ``json.py`` in it would run in place of Python's own.
+    """
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        _put_back(before)
+
+
+def _put_back(safe_path: str | None) -> None:
+    if safe_path is None:
+        os.environ.pop(_SAFE_PATH, None)
+    else:
+        os.environ[_SAFE_PATH] = safe_path
+
+
+def _stay_with_parent(safe_path: str | None) -> None:
     """End this process when its parent ends: otherwise the worker of a killed process would live on.
 
     It comes before the first task, because a worker waits for its tasks forever: it holds both ends of their pipe.
+
+    Args:
+        safe_path: the parent's own value of a variable, see :func:`looking_elsewhere`.
     """
+    _put_back(safe_path)  # programs that a sampler starts find what they did
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that selects
     parent = multiprocessing.parent_process()
     if parent is not None:

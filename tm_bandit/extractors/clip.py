@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,8 +13,8 @@ from torch import Tensor
 from tm_bandit.errors import InputError, WeightsError
 from tm_bandit.extractors.extractor import Network, check_images, evaluating, recogniser
 
-#: Names on the hub, which have at most one slash; everything else is a path.
-_HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+#: Names on the hub, which have at most 96 characters and one slash; everything else is a path.
+_HUB_NAME = re.compile(r"(?=.{1,96}$)\w[\w.-]*(/\w[\w.-]*)?")
 
 _ADVICE = "give a folder written by save_pretrained, or a name on the Hugging Face hub (openai/clip-vit-large-patch14)"
 
@@ -107,8 +106,8 @@ def _load(name: str) -> tuple[Any, Any]:
         from transformers import CLIPModel, CLIPProcessor
     except ImportError as error:
         raise WeightsError("Expected the package transformers for CLIP; pip install tm-bandit[diffusers].") from error
-    if not Path(name).is_dir() and not _HUB_NAME.fullmatch(name):
-        raise WeightsError(f"Expected a folder that holds a CLIP model, but {name!r} does not exist; {_ADVICE}.")
+    if not os.path.isdir(name) and not _HUB_NAME.fullmatch(name):
+        raise WeightsError(f"Expected a folder that holds a CLIP model, but there is none at {name!r}; {_ADVICE}.")
     try:
         model: Any = CLIPModel.from_pretrained(name)
         return model.eval(), CLIPProcessor.from_pretrained(name)

@@ -77,7 +77,9 @@ def _named(key: str, weights_path: str | os.PathLike[str] | None, *, normalize: 
 
         other = fidelity_network(key, weights_path)
         return Extractor(other, key, num_features=other.num_features, images=True, normalize=normalize)
-    raise InputError(f"Expected `feature` to be {_choices()}, but got {key!r}.")
+    # As in torchmetrics: a number may be another layer's, a word is of the wrong kind, too.
+    unknown = InputError if key.removeprefix("-").isdecimal() else InputTypeError
+    raise unknown(f"Expected `feature` to be {_choices()}, but got {key!r}.")
 
 
 def _choices() -> str:

@@ -38,6 +38,8 @@ def refuse(network: str, file: str, source: str, reason: object) -> NoReturn:
     """
     text = str(reason).strip()
     brief = text.splitlines()[0] if text else type(reason).__name__
+    if isinstance(reason, pickle.UnpicklingError):  # torch goes on to say how to run what is in the file
+        brief = f"its pickle may run code ({brief.partition('. ')[0]})"
     raise WeightsError(
         f"Expected the weights of {network!r}, but could not load them: {brief}; get {file} from {source}, then pass "
         f"its path as `feature_extractor_weights_path`, or put it into {hub_folder()}."

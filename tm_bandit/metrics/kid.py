@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tm_bandit._arguments import check_choice, check_count, check_number
+from tm_bandit._device import as_float64
 from tm_bandit.bounds.bound import Bound, NoBound
 from tm_bandit.errors import InputError, NotReadyError
 from tm_bandit.extractors import Extractor
@@ -21,6 +22,9 @@ from tm_bandit.metrics.referenced_metric import ReferencedMetric
 from tm_bandit.metrics.row_log import RowLog, as_list, exact_arithmetic
 from tm_bandit.reference import ReferenceStatistics
 from tm_bandit.reference_rows import ReferenceRows
+
+#: Kernel values beyond this have fourth powers, of which their noise is computed, that are not finite.
+_LARGEST_KERNEL = 1e70
 
 
 class OptimisticKID(ReferencedMetric):
@@ -158,6 +162,8 @@ class OptimisticKID(ReferencedMetric):
                 "Expected a reference with rows, which kernel distances are computed from, but got one with mean and "
                 "covariance only; make it with `keep_rows=True`, or with `tm-bandit stats --rows`."
             )
+        if isinstance(reference, ReferenceStatistics) and reference.rows is not None:
+            self._check_kernel(reference.rows.values)
         before = self._given_reference
         super().use_reference(reference)
         if reference is not before:
@@ -204,6 +210,33 @@ class OptimisticKID(ReferencedMetric):
             self._level,
             self.width,
         )
+
+    def check_rows(self, rows: Tensor, real: bool = False) -> Tensor:
+        """Return ``rows`` if they and their kernel can be used, else raise; touches no state.
+
+        Args:
+            rows: features, shape ``(n, d)``.
+            real: whether they belong to real samples.
+
+        Raises:
+            InputError: if dtype or shape are wrong, values are not finite, or kernel values would not be.
+        """
+        rows = super().check_rows(rows, real)
+        self._check_kernel(rows)
+        return rows
+
+    def _check_kernel(self, rows: Tensor) -> None:
+        """Refuse rows whose kernel values are so large that their squares' squares are not finite."""
+        if not rows.shape[0]:
+            return
+        longest = as_float64(rows[rows.detach().abs().amax(dim=1).argmax()][None])
+        # A positive definite kernel is largest where a row meets itself.
+        largest = self.scale * abs(float(self.kernel(longest, longest)))
+        if not largest <= _LARGEST_KERNEL:
+            raise InputError(
+                f"Expected features whose kernel values are at most {_LARGEST_KERNEL:g}, but got {largest:.3g}; scale "
+                "the features down."
+            )
 
     def _reference_rows(self) -> ReferenceRows:
         given = self._given_reference

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 _PAD = 0.04  # of the axis, so that no dot is on its border
-_APART = 0.1  # of the axis, between two numbers beside it
+_APART, _LETTER = 0.1, 0.026  # of the axis, between two numbers beside it: at least, and for each of their letters
 
 
 class Axis(NamedTuple):
@@ -54,7 +54,7 @@ class Axis(NamedTuple):
         for factor in (1, 3):
             for power in reversed(powers):
                 for tick in (factor * 10.0**power, -factor * 10.0**power):
-                    alone = all(abs(self.place(tick) - self.place(other)) >= _APART for other in chosen)
+                    alone = all(abs(self.place(tick) - self.place(other)) >= _room(tick, other) for other in chosen)
                     if self.low <= tick <= self.high and alone:
                         chosen.append(float(f"{tick:.0e}"))
         return sorted(tick for tick in chosen if self.low <= tick <= self.high)
@@ -64,6 +64,11 @@ class Axis(NamedTuple):
 
     def _straight(self, value: float) -> float:
         return value if math.isinf(self.knee) else self.knee * math.sinh(value)
+
+
+def _room(one: float, two: float) -> float:
+    """Return how far apart two numbers must be, whose halves lie between their middles."""
+    return max(_APART, _LETTER * sum(len(f"{tick:.3g}") for tick in (one, two)) / 2)
 
 
 def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -15,6 +16,7 @@ from tm_bandit._arguments import check_count, check_path
 from tm_bandit._files import atomic_write
 from tm_bandit.errors import InputError
 from tm_bandit.report.encoding import decode_history, encode, escape_markdown
+from tm_bandit.report.kinds import check_kinds
 from tm_bandit.report.thumbnails import data_uri, is_data_uri
 
 if TYPE_CHECKING:
@@ -58,17 +60,6 @@ _SENTENCES = {
 
 #: Pairing needs (1 - correlation) times the samples, so below this it saves less than a tenth of them.
 _LITTLE_IN_COMMON = 0.1
-
-#: What the fields of a saved result must be.
-_KINDS: dict[str, Any] = {
-    "best": (str, type(None)),
-    **dict.fromkeys(("status", "metric", "stopped_by"), str),
-    "higher_is_better": bool,
-    **dict.fromkeys(("arms", "tied"), list),
-    **dict.fromkeys(("retired", "history", "settings"), dict),
-    **dict.fromkeys(("uniform_cost", "seed"), int),
-    "budget": (int, float),
-}
 
 
 @dataclass(eq=False, repr=False)
@@ -338,7 +329,7 @@ class SelectionResult:
         """
         is_text = isinstance(source, str) and (not source.strip() or source.lstrip()[0] == "{")
         try:
-            text = str(source) if is_text else Path(check_path("source", source)).read_text("utf-8")
+            text = str(source) if is_text else _read(Path(check_path("source", source)))
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "not a text file"
             raise InputError(f"Expected a saved result, but could not read {source} ({reason}); check it.") from error
@@ -349,28 +340,18 @@ class SelectionResult:
             data.pop("run", None)  # where the callback records which run it belongs to
             arms = [decode_history(row) for row in data.pop("arms")]
             return cls(arms=arms, history=decode_history(data.pop("history")), **data)._checked()
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise InputError(
                 f"Expected what SelectionResult.to_json wrote, but got {text[:50]!r}: {error}; give such a file."
             ) from error
 
     def _checked(self) -> SelectionResult:
         """Return itself, or raise ``ValueError`` or ``TypeError`` if it contradicts itself."""
-        for item, kind in _KINDS.items():
-            if not isinstance(getattr(self, item), kind):
-                raise TypeError(f"its {item} is a {type(getattr(self, item)).__name__}")
-        for row in self.arms:
-            lost = [name for name in COLUMNS if name not in row and name not in LATER_COLUMNS]
-            if (
-                lost
-                or not isinstance(row["arm"], str)
-                or not all(isinstance(row[name], int) for name in ("n", "pulls"))
-            ):
-                raise ValueError(f"an arm has no {', '.join(lost) or 'name or counts'}")
-        named = {*self.tied, *self.retired, *self.history.get("arm", ()), *([] if self.best is None else [self.best])}
+        check_kinds({item.name: getattr(self, item.name) for item in fields(self)})
+        named = {*self.tied, *self.retired, *self.history["arm"], *([] if self.best is None else [self.best])}
         strangers = sorted(named - set(self.num_samples))
-        if strangers or len({len(column) for column in self.history.values()}) > 1:
-            raise ValueError(f"{strangers[0]!r} is not one of its arms" if strangers else "its history has gaps")
+        if strangers:
+            raise ValueError(f"{strangers[0]!r} is not one of its arms")
         return self
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
@@ -437,6 +418,12 @@ def spoken(amount: float, unit: str) -> str:
         ('1234', '90 s')
     """
     return number(amount) + (" s" if unit == "seconds" else "")
+
+
+def _read(path: Path) -> str:
+    if path.exists() and not path.is_file() and not path.is_dir():  # whoever opens a pipe waits for ever
+        raise OSError(errno.EINVAL, "not a regular file")
+    return path.read_text("utf-8")
 
 
 def _written(text: str, path: str | os.PathLike[str] | None) -> str:

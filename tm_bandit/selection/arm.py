@@ -24,6 +24,9 @@ from tm_bandit.pull import Pull
 from tm_bandit.report.thumbnails import data_uri, is_early, png_file, thumbnails
 from tm_bandit.selection.repeats import may_come_again, repeats
 
+#: More pulls than anybody makes: a number that is due then stays as it is.
+_NEVER = 1e18
+
 #: Samples needed for an estimate.
 FEWEST_SAMPLES = 2
 
@@ -250,7 +253,7 @@ class Arm:
         fresh: dict[str, Any] = self.metric.losses(fields) if fields else {}
         self.stats = replace(before, pulls=pulls, num_samples=count, cost=before.cost + cost, **fresh)
         if due:
-            self.next_refresh = max(pulls + 1, math.ceil(self.growth * pulls)) if ready else 2 * pulls
+            self.next_refresh = max(pulls + 1, math.ceil(min(self.growth * pulls, _NEVER))) if ready else 2 * pulls
             self.trace[count] = self.stats
         return due
 

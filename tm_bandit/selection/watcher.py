@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
@@ -33,6 +34,9 @@ from tm_bandit.selection.checkpoints import (
 
 if TYPE_CHECKING:
     from tm_bandit.report.result import SelectionResult
+
+#: Seconds that are slept at most: systems refuse to sleep for ages.
+_DAY = 86_400.0
 
 #: Endings of files that may be checkpoints.
 SUFFIXES = (".ckpt", ".pt", ".safetensors")
@@ -193,14 +197,14 @@ class Watcher:
         last = time.monotonic()
         try:
             every = check_number("every", every, least=0)
-            idle = None if idle is None else check_number("idle", idle, least=0)
+            idle = math.inf if idle is None else check_number("idle", idle, least=0)
             while True:
                 if self.look():
                     last = time.monotonic()
-                elif idle is not None and time.monotonic() - last >= idle:
+                elif time.monotonic() - last >= idle:
                     break
                 else:
-                    time.sleep(every)
+                    time.sleep(max(0.0, min(every, last + idle - time.monotonic(), _DAY)))
         except KeyboardInterrupt:
             pass
         finally:
