@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.selection.toy import MeanMetric, gaussian
-from tm_bandit import ModelSelector, SelectionResult
-from tm_bandit._arguments import check_choice, check_count, check_flag, check_level, check_number
+from tm_bandit import ModelSelector, Pull, SelectionResult
+from tm_bandit._arguments import check_choice, check_count, check_flag, check_level, check_name, check_number
 from tm_bandit.errors import InputError
 
 
@@ -67,6 +67,11 @@ def test_names():
             check_choice("width", value, ("mixture", "lil"))
 
 
+def test_strings_of_numpy_become_plain():
+    assert type(check_choice("width", np.str_("lil"), ("mixture", "lil"))) is str
+    assert type(check_name("an arm", np.str_("ema"))) is str
+
+
 def test_flags():
     assert check_flag("normalize", np.bool_(True)) is True
     for value in ("no", 1, None):
@@ -98,3 +103,41 @@ def test_a_run_with_numpys_numbers_can_be_saved(tmp_path):
     assert result.total_samples == 55
     torch.save(selector.state_dict(), tmp_path / "state.pt")
     assert torch.load(tmp_path / "state.pt", weights_only=True)["seed"] == 3
+
+
+def test_a_run_with_numpys_names_is_the_same_and_can_be_saved(tmp_path):
+    def run(names, **kwargs):
+        arms = {name: gaussian(shift) for shift, name in enumerate(names)}
+        given = {"samples": "features", "pairing": "independent", "stop": "budget", **kwargs}
+        selector = ModelSelector(MeanMetric(), arms, **given)
+        return selector, selector.run(progress=False)
+
+    numpys = np.array(["a", "b"])
+    (_, plain), (selector, result) = run(["a", "b"], budget=100), run(numpys, budget=100)
+    assert result == plain
+    assert {type(name) for name in selector.arms} == {str}
+    priced, _ = run(numpys, budget=200, cost=dict(zip(numpys, [1, 2], strict=True)))
+    for each in (selector, priced):
+        torch.save(each.state_dict(), tmp_path / "state.pt")
+        torch.load(tmp_path / "state.pt", weights_only=True)
+
+
+def test_a_copy_of_a_pull_may_have_numpys_numbers(tmp_path):
+    selector = ModelSelector(MeanMetric(), {"a": gaussian(0.0), "b": gaussian(1.0)}, samples="features")
+    pull = selector.ask()[0]
+    copied = Pull(pull.arm, *map(np.int64, (pull.draw, pull.size, pull.seed)))
+    selector.give_back(copied)
+    (again,) = selector.ask()
+    assert again == pull
+    assert {type(value) for value in (again.draw, again.size, again.seed)} == {int}
+    selector.illustrate(copied, torch.zeros(10, 3, 8, 8))
+    selector.tell(copied, torch.arange(10.0)[:, None])
+    torch.save(selector.state_dict(), tmp_path / "state.pt")
+    torch.load(tmp_path / "state.pt", weights_only=True)
+    assert selector.seed_for("a", np.int64(3), np.int8(1)) == selector.seed_for("a", 3, 1)
+
+
+def test_no_workers_may_be_numpys_zero():
+    arms = {"a": gaussian(0.0), "b": gaussian(1.0)}
+    selector = ModelSelector(MeanMetric(), arms, samples="features", budget=100)
+    assert selector.run(progress=False, workers=np.int64(0)).best == "a"

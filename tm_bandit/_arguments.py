@@ -95,7 +95,7 @@ def check_choice(name: str, value: Any, options: Iterable[str]) -> str:
     known = tuple(options)
     if not isinstance(value, str) or value not in known:
         raise InputError(f"Expected `{name}` to be one of {', '.join(known)}, but got {value!r}.")
-    return str(value)
+    return str.__str__(value)
 
 
 def check_flag(name: str, value: Any) -> bool:
@@ -131,7 +131,7 @@ def check_name(what: str, value: Any) -> str:
             f"Expected the name of {what} to be at most {_LONGEST_NAME} characters that can be printed, but got "
             f"{value[:40]!r} with {len(value)} characters; rename it."
         )
-    return value
+    return str.__str__(value)  # a string of numpy is one too, but has another repr, and cannot be saved
 
 
 def check_options(name: str, value: Any) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def test_clones_share_network_and_reference(reference):
     net = Net()
     metric = OptimisticFID(net, reference, bound="authors")
     clones = [metric.clone() for _ in range(20)]
-    assert {id(clone._extractor.network.module) for clone in clones} == {id(net)}
+    assert {id(clone.extractor.network.module) for clone in clones} == {id(net)}
     assert {id(clone.reference) for clone in clones} == {id(reference)}
 
 

@@ -226,7 +226,7 @@ def test_clones_share_the_network():
     network = nn.Linear(4, 10)
     metric = OptimisticIS(feature=network, bound="paper")
     clones = [metric.clone() for _ in range(20)]
-    assert all(clone._extractor.network.module is network for clone in clones)
+    assert all(clone.extractor.network.module is network for clone in clones)
 
 
 def test_the_network_is_no_part_of_the_metric():

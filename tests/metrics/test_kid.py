@@ -316,3 +316,23 @@ def test_features_whose_kernel_is_not_finite_are_refused(size):
         OptimisticKID("none", ReferenceStatistics.from_features(large * torch.rand(10, 1), keep_rows=True))
     metric.update(torch.full((10, 3), 1e11, dtype=torch.float64))
     assert all(map(math.isfinite, (*map(float, metric.debiased()), float(metric.compute()))))
+
+
+@pytest.mark.parametrize("change", [{"scale": 3.0}, {"delta": 0.3}, {"horizon": 9}, {"width": "mixture"}], ids=str)
+def test_a_changed_setting_is_as_good_as_a_new_metric(reference, change):
+    metric, fresh = filled(reference), filled(reference, **change)
+    before = metric.losses(LOSS_FIELDS)
+    for name, value in change.items():
+        setattr(metric, name, value)
+    assert metric.losses(LOSS_FIELDS) == fresh.losses(LOSS_FIELDS) != before
+    with pytest.raises(InputError, match="Expected `scale` to be a finite number above 0, but got 0"):
+        metric.scale = 0
+    with pytest.raises(AttributeError):
+        metric.kernel = metric.kernel  # its values are states
+
+
+def test_there_are_no_more_scores_than_samples(reference):
+    metric = filled(reference, 40)
+    assert len(metric.row_scores(100)) == 40
+    metric.update_features(draw(60, seed=5))
+    assert len(metric.row_scores(100)) == 100

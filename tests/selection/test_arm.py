@@ -52,9 +52,9 @@ class TestPulls:
     def test_only_the_very_pull_is_expected(self):
         arm = make()
         mine = pull(arm)
-        assert arm.expects(mine)
-        assert not arm.expects(Pull("a", 0, 5, seed=1))
-        assert not arm.expects(Pull("a", 1, 5, seed=0))
+        assert arm.asked(mine)
+        assert not arm.asked(Pull("a", 0, 5, seed=1))
+        assert not arm.asked(Pull("a", 1, 5, seed=0))
 
     def test_a_retired_arm_lets_go_of_everything_but_its_numbers(self):
         arm = make()
@@ -64,7 +64,7 @@ class TestPulls:
         arm.retire("gone")
         assert (arm.retired, arm.stats.num_samples, arm.stats.cost) == ("gone", 15, 6.0)
         assert (arm.metric.num_samples, arm.trace, arm.pending) == (0, {}, 0)
-        assert arm.expects(under_way)
+        assert arm.asked(under_way)
 
     def test_without_a_sampler_nothing_can_be_drawn(self):
         with pytest.raises(InputError, match="a sampler for arm 'a', but got None"):

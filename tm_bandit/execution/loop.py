@@ -80,7 +80,7 @@ def run_to_the_end(
         workers: see :meth:`tm_bandit.ModelSelector.run`.
         timeout: seconds that a worker may take for a pull.
     """
-    alone = isinstance(workers, int) and workers == 0
+    alone = workers == 0
     if workers is not None and not alone:
         from tm_bandit.execution.hand_out import pulls_by_workers
         from tm_bandit.execution.workers import make_workers

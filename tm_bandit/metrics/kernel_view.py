@@ -78,12 +78,12 @@ class KernelView:
 
     def projection(self, count: int | None = None) -> Tensor:
         """Return the projection of the distance of the first rows on each of them."""
-        count = self.log.length if count is None else count
+        count = self.log.length if count is None else min(count, self.log.length)
         return self.scale * mmd_projection(self.sums(count), self.similarity()[:count], self.reference())
 
     def scores(self) -> ScoreMoments:
         """Return the moments of the projection; one look needs them several times."""
-        return self.log.derive("scores", lambda: ScoreMoments.of(self.projection()), self.log.key)
+        return self.log.derive("scores", lambda: ScoreMoments.of(self.projection()), self.log.key, self.scale)
 
     def estimate(self) -> float:
         """Return the unbiased squared MMD."""

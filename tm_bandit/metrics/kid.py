@@ -16,7 +16,7 @@ from tm_bandit.errors import InputError, NotReadyError
 from tm_bandit.extractors import Extractor
 from tm_bandit.functional.confidence import WidthKind
 from tm_bandit.functional.kernels import GaussianKernel, Kernel, PolynomialKernel
-from tm_bandit.metrics._attributes import state
+from tm_bandit.metrics._attributes import Setting, state
 from tm_bandit.metrics.kernel_view import HajekBound, KernelView
 from tm_bandit.metrics.referenced_metric import ReferencedMetric
 from tm_bandit.metrics.row_log import RowLog, as_list, exact_arithmetic
@@ -103,6 +103,8 @@ class OptimisticKID(ReferencedMetric):
     similarity: list[Tensor] = state()
     real_rows: list[Tensor] = state()
 
+    scale = Setting(lambda name, value: check_number(name, value, above=0))
+
     def __init__(
         self,
         feature: int | str | nn.Module | Callable[[Any], Any] | Extractor | None = 2048,
@@ -129,10 +131,15 @@ class OptimisticKID(ReferencedMetric):
             "polynomial": PolynomialKernel(check_count("degree", degree, 1), gamma, check_number("coef", coef)),
             "rbf": GaussianKernel(check_number("sigma", sigma, above=0)),
         }
-        self.kernel = kernel if callable(kernel) else named[check_choice("kernel", kernel, named)]
-        self.scale = check_number("scale", scale, above=0)
+        self._kernel = kernel if callable(kernel) else named[check_choice("kernel", kernel, named)]
+        self.scale = scale
         path = feature_extractor_weights_path
         self._take(feature, reference, weights_path=path, normalize=normalize, antialias=antialias)
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel; it stays, because its values with the reference are states."""
+        return self._kernel
 
     @classmethod
     def cmmd(cls, feature: Any = "clip-vit-l-14-336px", reference: Any = None, **kwargs: Any) -> OptimisticKID:
@@ -256,7 +263,7 @@ class OptimisticKID(ReferencedMetric):
 
     def _make_reference(self) -> ReferenceStatistics:
         rows = self._reference_rows().values
-        return ReferenceStatistics.from_features(rows, self._extractor.name, keep_rows=len(rows))
+        return ReferenceStatistics.from_features(rows, self.extractor.name, keep_rows=len(rows))
 
     def _similarities(self, reference: ReferenceRows) -> Tensor:
         """Return the rows' mean kernel values with the reference; those with a given one are states."""

@@ -139,9 +139,10 @@ class Arm:
         self.pending += pull.size
         return pull
 
-    def expects(self, pull: Pull) -> bool:
-        """Whether this very pull is under way."""
-        return self._under_way.get(pull.draw) == pull
+    def asked(self, pull: Pull) -> Pull | None:
+        """Return this very pull as it was put under way, or ``None`` if it is not."""
+        own = self._under_way.get(pull.draw)
+        return own if own == pull else None
 
     def carry_out(self, pull: Pull, metric: OptimisticMetric, samples: Literal["images", "features"]) -> Tensor:
         """Return the rows of a pull, drawn here and now.
@@ -176,7 +177,7 @@ class Arm:
         """
         with suppress(Exception):  # whether the samples can be used is judged elsewhere
             if self.retired is None and is_early(pull.draw * pull.size):
-                self.pictures[pull.draw] = thumbnails(torch.cat(samples))
+                self.pictures[int(pull.draw)] = thumbnails(torch.cat(samples))
 
     def checked(self, pull: Pull, rows: Tensor, seed_for: Callable[[str, int], int]) -> Tensor:
         """Return the rows of a pull on the device of the arm's metric, and remember what they look like.

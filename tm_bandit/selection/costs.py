@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
-from tm_bandit._arguments import check_count, check_number
+from tm_bandit._arguments import check_count, check_name, check_number
 from tm_bandit.errors import InputError
 from tm_bandit.policies.policy import Policy
 
@@ -82,7 +82,7 @@ class Costs:
             if price is not None:
                 raise InputError(f"Expected no cost of arm {arm!r} when costs are measured, but got {price!r}.")
         elif price is not None:
-            self.prices[arm] = check_number(f"cost of {arm}", price, above=0)
+            self.prices[check_name("an arm", arm)] = check_number(f"cost of {arm}", price, above=0)
         elif arm not in self.prices:
             raise InputError(f"Expected the cost of a sample of arm {arm!r}, but got none; add it to cost=.")
 

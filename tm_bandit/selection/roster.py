@@ -52,15 +52,16 @@ class Roster(dict[str, Arm]):
         self.pairs = pairs
         self.costs = costs
 
-    def check_new(self, name: object, sampler: object, conditioned: bool = False) -> None:
-        """Raise ``InputError`` unless an arm of this name can join.
+    def check_new(self, name: object, sampler: object, conditioned: bool = False) -> str:
+        """Return the name of an arm that can join, or raise ``InputError``.
 
         Args:
             name: its name.
             sampler: its sampler, or ``None``.
             conditioned: whether it has to take conditions.
         """
-        if check_name("an arm", name) in self:
+        plain = check_name("an arm", name)
+        if plain in self:
             raise InputError(f"Expected a new name for the arm, but got {name!r}, which exists; choose another name.")
         if sampler is not None and not callable(sampler):
             raise InputError(
@@ -68,6 +69,7 @@ class Roster(dict[str, Arm]):
             )
         if conditioned and sampler is not None:
             check_conditioned(sampler, f"the sampler of arm {name!r}")
+        return plain
 
     def join(self, name: str, metric: OptimisticMetric, sampler: Sampler | None, growth: float) -> None:
         """Let an arm join.
@@ -194,8 +196,8 @@ class Roster(dict[str, Arm]):
         # Until a cost has been measured, the count decides.
         return min(left, key=lambda arm: ((counts[arm.name] + size) * price(arm), counts[arm.name]), default=None)
 
-    def under_way(self, pull: Pull) -> Arm:
-        """Return the arm of a pull.
+    def under_way(self, pull: Pull) -> tuple[Arm, Pull]:
+        """Return the arm of a pull, and the pull as it was asked: a copy may have numpy's numbers.
 
         Raises:
             InputError: if this very pull is not under way.
@@ -203,12 +205,13 @@ class Roster(dict[str, Arm]):
         if not isinstance(pull, Pull):
             raise InputError(f"Expected a Pull that ask() returned, but got {type(pull).__name__}; pass it unchanged.")
         arm = self.known(pull.arm)
-        if not arm.expects(pull):
+        own = arm.asked(pull)
+        if own is None:
             raise InputError(
                 f"Expected a pull that is under way, but got draw {pull.draw} of {pull.arm!r}, which was never asked, "
                 "or was told or given back before; tell or give back each pull of ask() once."
             )
-        return arm
+        return arm, own
 
     def drawn_since(self, arm: Arm, most: Arm | None = None) -> int:
         """Return the most samples that any single arm drew since this one joined; zero for a held arm.

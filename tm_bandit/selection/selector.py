@@ -181,7 +181,7 @@ class ModelSelector(Standing):
             InputError: if the name is taken or empty, the sampler cannot be called, or takes no conditions, or the cost
                 is not known.
         """
-        self._arms.check_new(name, sampler, self._plan.conditions is not None)
+        name = self._arms.check_new(name, sampler, self._plan.conditions is not None)
         admit(self._costs, name, cost)
         metric = self.metric.fork(arm_delta(self.metric, self._initial, len(self._arms) + 1), self.device)
         self._arms.join(name, metric, sampler, 1.0 + self.refresh)
@@ -257,7 +257,7 @@ class ModelSelector(Standing):
                 cost must be known and is not.
             ArmError: if the rows cannot be used, or are those of an earlier draw; the pull is still under way then.
         """
-        arm = self._arms.under_way(pull)
+        arm, pull = self._arms.under_way(pull)
         price = 0.0 if cost is None else check_number("cost", cost, least=0)
         if arm.retired is not None:
             arm.give_back(pull)
@@ -284,7 +284,7 @@ class ModelSelector(Standing):
         Raises:
             InputError: if it is not under way.
         """
-        arm = self._arms.under_way(pull)
+        arm, pull = self._arms.under_way(pull)
         with uninterrupted():
             arm.give_back(pull)
             self._book(arm)
@@ -447,7 +447,7 @@ class ModelSelector(Standing):
     def _drop(self, pulls: list[Pull]) -> None:
         """Give back what could not be carried out; a pull may have been told before the interruption."""
         for pull in pulls:
-            if self._arms[pull.arm].expects(pull):
+            if self._arms[pull.arm].asked(pull):
                 self.give_back(pull)
 
     def _book(self, arm: Arm) -> None:

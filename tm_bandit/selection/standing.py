@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tm_bandit._arguments import check_count
 from tm_bandit.comparison import Comparison, in_units
 from tm_bandit.execution.draw import DrawPlan
 from tm_bandit.metrics.base import OptimisticMetric
@@ -77,7 +78,7 @@ class Standing:
 
     def seed_for(self, arm: str, draw: int, chunk: int = 0) -> int:
         """Return the seed of one batch, or of one chunk of it; with ``pairing="common"`` it is that of every arm."""
-        return self._plan.seed_for(arm, draw, chunk)
+        return self._plan.seed_for(arm, check_count("draw", draw, 0), check_count("chunk", chunk, 0))
 
     def settings(self) -> dict[str, Any]:
         """Return how the run is set up, as plain values."""
