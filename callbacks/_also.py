@@ -33,9 +33,11 @@ def check_also(also: Metric | MetricCollection | None) -> MetricCollection | Non
     if not isinstance(also, MetricCollection):
         raise InputError(f"Expected also= to be a MetricCollection or a metric, but got {type(also).__name__}.")
     for name, metric in also.items():
-        if getattr(metric, "needs_conditions", False):
+        if not isinstance(metric, OptimisticMetric):
+            continue
+        if metric.needs_conditions:
             raise InputError(f"Expected metrics of samples alone in also=, but got {name}, which needs conditions.")
-        if isinstance(metric, OptimisticMetric) and lacks_reference(metric):
+        if lacks_reference(metric):
             raise InputError(f"Expected metrics in also= to have a reference, but got {name}, which has none.")
     return also
 

@@ -22,6 +22,28 @@ class Darkness(torch.nn.Module):
     def forward(self, images):
         return 255 - images.float().mean((1, 2, 3))
 number = 3
+
+from tm_bandit.metrics import OptimisticMetric, Traits
+class Average(OptimisticMetric):
+    higher_is_better = True
+    traits = Traits(higher_is_better=True, centre="unbiased", guarantee="anytime", reference="none")
+    def __init__(self):
+        super().__init__()
+        self.add_state("values", default=torch.zeros(0, dtype=torch.float64), dist_reduce_fx="cat")
+    @property
+    def num_samples(self):
+        return len(self.values)
+    def extract(self, inputs):
+        return inputs.flatten(1).double().mean(1, keepdim=True)
+    def check_rows(self, rows):
+        assert rows.shape[1] == 1
+        return rows
+    def add_rows(self, rows):
+        self.values = torch.cat([self.values, rows[:, 0]])
+    def losses(self, fields):
+        loss, error = -float(self.values.mean()), float(self.values.std()) / self.num_samples**0.5
+        return {name: error if "stderr" in name else loss for name in fields}
+metric = Average()
 """
 
 
@@ -63,6 +85,14 @@ def test_functions_and_modules(run, scores, words, best):
 def test_features_are_scored_too(run, scores):
     outcome = run("select --metric cli_scores:rows --arm far=far.npy --arm near=near.npy", SHORT)
     assert json.loads(outcome.out)["best"] == "far", outcome.err
+
+
+@pytest.mark.parametrize("ending", ["", ".npy"])
+def test_a_metric_that_the_package_does_not_know(run, scores, ending):
+    outcome = run(f"select --metric cli_scores:metric --arm far=far{ending} --arm near=near{ending}", SHORT)
+    assert outcome.code == 0, outcome.err
+    result = json.loads(outcome.out)
+    assert (result["best"], result["metric"]) == ("far", "Average")
 
 
 def test_what_does_not_go_together(run, scores, reference):

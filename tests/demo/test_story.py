@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from tests._threads import MEASURABLE, shares_of_other_threads
-from tm_bandit.demo import main
+from tm_bandit.cli import main
 
 DEMO = """
-from tm_bandit.demo import main
-main(["--fast", "--out", "."])
+from tm_bandit.cli import main
+main(["demo", "--fast", "--out", "."])
 """
 
 
@@ -28,7 +28,7 @@ def test_other_threads_have_nothing_to_do(elsewhere):
 
 def test_demo_end_to_end(tmp_path, monkeypatch, capsys, elsewhere):
     monkeypatch.chdir(tmp_path)
-    assert main(["--fast", "--out", "first"]) == 0
+    assert main(["demo", "--fast", "--out", "first"]) == 0
 
     said = capsys.readouterr().out
     figures = json.loads(Path("first", "figures.json").read_text())

@@ -34,14 +34,6 @@ def test_chunks_have_seeds_of_their_own_and_make_up_the_pull():
 
 
 def test_conditions_go_with_their_samples():
-    seen = []
-
-    class Curious(Kit):
-        def _part(self, pull, chunk, size):
-            part = super()._part(pull, chunk, size)
-            seen.append(part.conditions)
-            return part
-
     pull = Pull("a", 0, 3, 1, conditions=("x", "y", "z"))
     part = Kit({"a": Normal(0.0)}, MeanMetric(), "features", 2)._part(pull, 1, 2)
     assert part.conditions == ("z", "x")

@@ -19,8 +19,11 @@ OK, FAILED, BAD_INPUT = 0, 1, 2
 #: Longest error message, in characters: a screenful.
 _LONGEST = 1500
 
-#: The module of each sub-command in this package.
-_MODULES = {"cache": "cache", "stats": "stats", "select": "select", "report": "show", "watch": "watch"}
+#: The module of each sub-command.
+_MODULES = {name: f"cli.{name}" for name in ("cache", "select", "stats", "watch")} | {
+    "report": "cli.show",
+    "demo": "demo",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,12 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if isinstance(sys.stdout, io.TextIOWrapper):  # names may have letters that a terminal or a pipe cannot show
         sys.stdout.reconfigure(errors="backslashreplace")
-    # The demo has options of its own, which this parser need not know.
-    arguments = argparse.Namespace(command="demo", rest=words[1:]) if words[:1] == ["demo"] else None
     try:
         if any("\0" in word for word in words):
             raise InputError("Expected arguments without NUL characters, but got one; no path has such a character.")
-        return _run(arguments or build_parser().parse_args(words))
+        return _run(build_parser().parse_args(words))
     except (InputError, WeightsError) as error:
         _complain(error)
         return BAD_INPUT
@@ -57,11 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     """Run a sub-command. It is loaded only now: ``--help`` and typos should not wait for torch."""
-    if arguments.command == "demo":
-        from tm_bandit.demo import main as demo
-
-        return demo(arguments.rest)
-    command = importlib.import_module(f"tm_bandit.cli.{_MODULES[arguments.command]}")
+    command = importlib.import_module(f"tm_bandit.{_MODULES[arguments.command]}")
     path, form = list(sys.path), warnings.formatwarning
     warnings.formatwarning = lambda message, *_, **__: f"tm-bandit: warning: {printable(str(message))}\n"
     try:

@@ -130,7 +130,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_watch(_command(commands, "watch", "race new checkpoints while training runs", _WATCH_EXAMPLES))
     _add_report(_command(commands, "report", "show a saved result: table, plot, HTML page", _REPORT_EXAMPLES))
     _add_cache_command(_command(commands, "cache", "show or clear the cached features", _CACHE_EXAMPLES))
-    _command(commands, "demo", "the whole story offline, in minutes", "")  # for the list; see main()
+    _add_demo(_command(commands, "demo", "the whole story offline, in minutes", ""))
     return parser
 
 
@@ -345,6 +345,13 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
 def _add_cache_command(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cache", metavar="DIR", help="the folder (default: tm-bandit in the user's cache folder)")
     parser.add_argument("--clear", action="store_true", help="delete the cached features")
+
+
+def _add_demo(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", type=Path, default=Path("tm_bandit_demo"), help="folder (default: %(default)s)")
+    parser.add_argument("--seed", type=_at_least(0), default=0, help="seed of everything random (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON; the story goes to stderr")
+    parser.add_argument("--fast", action="store_true", help="seconds, not minutes: only a smoke test")
 
 
 def _add_reading(parser: argparse.ArgumentParser, title: str = "reading") -> None:

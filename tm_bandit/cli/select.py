@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tm_bandit import ModelSelector, OptimisticMean, Pull
+from tm_bandit import ModelSelector, Pull
 from tm_bandit._failures import trace_of
 from tm_bandit.cli.console import Progress, note
 from tm_bandit.cli.embedding import Sample, embed, make_cache, read_sample
@@ -151,7 +151,7 @@ class _Embedded:
             return embed(self._arm.take(num_samples, read, generator), partial(scored, self._metric), self._cache)
         samples: Tensor
         samples = self._arm(num_samples, generator=generator) if self._with_generator else self._arm(num_samples)
-        ready = isinstance(samples, Tensor) and samples.ndim == 2 and not isinstance(self._metric, OptimisticMean)
+        ready = isinstance(samples, Tensor) and samples.ndim == 2 and isinstance(self._metric, FeatureMetric)
         if ready or not isinstance(samples, Tensor):
             return samples  # features; the caller refuses anything but a tensor
         return embed([Sample(sample) for sample in samples], partial(scored, self._metric), None)
@@ -164,7 +164,7 @@ def _cache(arguments: argparse.Namespace, arms: dict[str, Any], metric: Optimist
         return None
     # The rows of the Inception Score are probabilities; those of the others are what the network returns.
     kind = "features" if type(metric).extract is FeatureMetric.extract else type(metric).__name__
-    return make_cache(arguments, metric._extractor, kind)
+    return make_cache(arguments, metric.extractor, kind)
 
 
 def _print_plan(selector: ModelSelector) -> None:

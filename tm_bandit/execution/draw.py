@@ -199,8 +199,7 @@ def draw_rows(
         return batch
     if batch.is_floating_point() and batch.element_size() < 4:
         batch = batch.float()  # feature networks are float32, whatever precision the sampler has
-    conditional = getattr(metric, "needs_conditions", False)
-    return scored(metric, batch.to(metric.device), *((conditions,) if conditional else ()))
+    return scored(metric, batch.to(metric.device), *((conditions,) if metric.needs_conditions else ()))
 
 
 def scored(metric: OptimisticMetric, *given: Any) -> Tensor:

@@ -20,7 +20,6 @@ from tm_bandit.execution.conditions import chunk_of
 from tm_bandit.execution.draw import Sampler, carry_out, chunk_seed, draw_rows, takes_generator
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.pull import Pull
-from tm_bandit.report.thumbnails import is_early
 
 
 class Factory:
@@ -74,6 +73,8 @@ class Kit:
     chunk_size: int | None = None
     #: Gets the first samples of each arm, if they are images and drawn in this process, one call at a time.
     seen: Callable[..., None] | None = None
+    #: How many samples of each arm :attr:`seen` gets at least.
+    shown: int = 0
     #: Where it was made, and its number: two runs may use the same workers.
     owner: int = field(default_factory=os.getpid)
     token: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -105,8 +106,9 @@ class Kit:
             )
         parts: list[Tensor] = []
         batches: list[Tensor] = []
-        shown = self.seen is not None and self.samples == "images" and is_early(pull.draw * pull.size) and not threaded
-        watched = partial(_noting, sampler, batches) if shown else sampler
+        early = pull.draw * pull.size < self.shown
+        seen = self.seen if early and self.samples == "images" and not threaded else None
+        watched = sampler if seen is None else partial(_noting, sampler, batches)
         for index in wanted:
             chunk = index % count  # rows past the end of the pull are cut off, whatever they are
             if hasattr(sampler, "seek"):
@@ -120,8 +122,8 @@ class Kit:
             else:
                 generator = takes_generator(sampler)
                 parts.append(carry_out(part, watched, self.metric, samples=self.samples, with_generator=generator))
-        if shown and self.seen is not None:
-            self.seen(pull, *batches)
+        if seen is not None:
+            seen(pull, *batches)
         rows = parts[0] if len(parts) == 1 else torch.cat(parts)
         return rows if chunks is not None else rows[: pull.size]
 

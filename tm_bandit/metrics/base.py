@@ -54,7 +54,7 @@ LOSS_FIELDS = ("witness", "stderr", "estimate", "optimistic", "pessimistic", "de
 
 #: All that the engine uses of a metric; most of it has a default in :class:`OptimisticMetric`.
 _QUESTIONS = ("traits", "delta", "device", "num_samples", "min_samples", "row_width", "loss_fields", "metric_state")
-_ROWS = ("extract", "check_rows", "add_rows", "note_update", "reset", "load_states")
+_ROWS = ("needs_conditions", "extract", "check_rows", "add_rows", "note_update", "reset", "load_states")
 _ANSWERS = ("losses", "score_from_loss", "paired", "certificate", "fork")
 
 M = TypeVar("M", bound="OptimisticMetric")
@@ -84,8 +84,9 @@ class OptimisticMetric(LoggedMetric, ABC):
     their precision; copies for arms (:meth:`fork`) and their comparison (:meth:`paired`).
 
     The engine uses ``traits``, ``delta``, ``device``, ``num_samples``, ``min_samples``, ``row_width``,
-    ``loss_fields``, ``extract``, ``check_rows``, ``add_rows``, ``note_update``, ``losses``, ``score_from_loss``,
-    ``paired``, ``certificate``, ``fork``, ``reset``, ``metric_state`` and ``load_states``, and nothing else.
+    ``loss_fields``, ``needs_conditions``, ``extract``, ``check_rows``, ``add_rows``, ``note_update``, ``losses``,
+    ``score_from_loss``, ``paired``, ``certificate``, ``fork``, ``reset``, ``metric_state`` and ``load_states``, and
+    nothing else.
     ``update_rows``, ``compute``, ``estimate``, ``bounds``, ``debiased`` and ``burn_in_met`` are for users.
 
     Args:

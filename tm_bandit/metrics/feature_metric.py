@@ -47,7 +47,7 @@ class FeatureMetric(OptimisticMetric):
     #: The attribute through which torchmetrics' ``FeatureShare`` finds, and replaces, the network.
     feature_network: str = "inception"
     inception: Any
-    _extractor: Extractor
+    extractor: Extractor
 
     width = Setting(lambda name, value: check_choice(name, value, WIDTHS))
     fitting = Setting(lambda name, value: check_choice(name, value, FITTINGS))
@@ -61,7 +61,7 @@ class FeatureMetric(OptimisticMetric):
 
     def _hold(self, extractor: Extractor) -> None:
         """Take a feature network; last in the constructor, because it may be slow to load."""
-        self._extractor = extractor
+        self.extractor = extractor
         self.inception = None if extractor.network is None else NetworkHandle(extractor.network)
 
     @abstractmethod
@@ -113,12 +113,12 @@ class FeatureMetric(OptimisticMetric):
     @property
     def extractor_name(self) -> str:
         """Name of the feature network, as reference files record it."""
-        return self._extractor.name
+        return self.extractor.name
 
     def extract(self, inputs: Any) -> Tensor:
         """Turn a batch of samples into rows; touches no state."""
         # The network itself, or the cache that `FeatureShare` put in its place.
-        return self._extractor(inputs, self.inception)
+        return self.extractor(inputs, self.inception)
 
     def update(self, imgs: Any, real: bool = False) -> None:
         """Add a batch of samples.
@@ -213,12 +213,12 @@ class FeatureMetric(OptimisticMetric):
 
     def _share(self, template: Any) -> None:
         # Rows are extracted by the template, so moving an arm must not move the network that all share.
-        self._hold(Extractor(None, self._extractor.name, num_features=self._extractor.num_features))
+        self._hold(Extractor(None, self.extractor.name, num_features=self.extractor.num_features))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> nn.Module:
         """Move states and network together; states stay on the CPU where the target has no float64."""
         target = fn(torch.zeros(1, device=self.device)).device
         if exact_device(target) == target:
             super()._apply(fn, exclude_state)
-        self._extractor.follow(target)
+        self.extractor.follow(target)
         return self

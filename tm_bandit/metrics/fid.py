@@ -217,7 +217,7 @@ class OptimisticFID(ReferencedMetric):
                 f"Expected at least two real samples, but got {0 if real is None else real.count}; give `reference=` "
                 "to the constructor or feed real samples with `update(images, real=True)`."
             )
-        return ReferenceStatistics.from_moments(real, self._extractor.name)
+        return ReferenceStatistics.from_moments(real, self.extractor.name)
 
     def check_rows(self, rows: Tensor, real: bool = False) -> Tensor:
         """Return ``rows`` if they can be used, else raise; touches no state.

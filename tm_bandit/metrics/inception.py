@@ -164,7 +164,7 @@ class OptimisticIS(FeatureMetric):
         self.logits = logits
         path = feature_extractor_weights_path
         self._hold(resolve(feature, weights_path=path, normalize=normalize, antialias=antialias))
-        classes = classes or self._extractor.num_features or 0
+        classes = classes or self.extractor.num_features or 0
         try:
             empty = MarginalSums.empty(classes)
         except (RuntimeError, TypeError) as error:
@@ -183,7 +183,7 @@ class OptimisticIS(FeatureMetric):
             inputs: what the feature network takes.
         """
         outputs = super().extract(inputs)
-        if self._extractor.network is None or not self.logits or not outputs.is_floating_point():
+        if self.extractor.network is None or not self.logits or not outputs.is_floating_point():
             return outputs
         with exact_arithmetic(narrow=True):  # a softmax splits even the smallest batch among all threads
             return as_float64(outputs).softmax(dim=1)

@@ -90,7 +90,7 @@ class ReferencedMetric(FeatureMetric):
         Raises:
             InputError: if the reference belongs to another extractor, or rows were settled with another reference.
         """
-        extractor = self._extractor
+        extractor = self.extractor
         if reference is not None and not isinstance(reference, ReferenceStatistics):
             raise InputError(
                 f"Expected `reference` to be a ReferenceStatistics, but got a {type(reference).__name__}; load a file "
@@ -117,7 +117,7 @@ class ReferencedMetric(FeatureMetric):
         for held in (getattr(self, name) for name in self._wide_states):
             for tensor in as_list(held):
                 return int(tensor.shape[1])
-        return self._extractor.num_features
+        return self.extractor.num_features
 
     row_width = num_features
 

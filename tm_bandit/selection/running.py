@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tm_bandit._arguments import check_count, check_flag
 from tm_bandit.execution.kit import Kit
 from tm_bandit.execution.loop import run_to_the_end, show
+from tm_bandit.report.thumbnails import MOST
 from tm_bandit.selection.costs import BudgetLike, budget_in, budget_in_samples
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def kit_of(selector: ModelSelector, chunk_size: int | None = None) -> Kit:
         selector: the selector.
         chunk_size: samples per call of a sampler.
     """
-    return Kit(selector._arms.samplers, selector.metric, selector.samples, chunk_size, selector.illustrate)
+    return Kit(selector._arms.samplers, selector.metric, selector.samples, chunk_size, selector.illustrate, MOST)
 
 
 def finish(selector: ModelSelector, interrupted: bool) -> SelectionResult:

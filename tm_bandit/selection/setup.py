@@ -35,7 +35,7 @@ def check_metric(metric: Any, can_score: bool = True) -> None:
             f"Expected a metric that can be selected by, but got {type(metric).__name__}, which has no "
             f"{', '.join(lacking)}; use OptimisticFID or OptimisticIS, or see 'How to add a metric' in CONTRIBUTING.md."
         )
-    if getattr(metric, "needs_conditions", False) and not can_score:
+    if metric.needs_conditions and not can_score:
         name = type(metric).__name__
         raise InputError(
             f"Expected conditions=, which the score of {name} takes, but got none; pass prompts or labels."
