@@ -16,6 +16,7 @@ from tm_bandit.callbacks._store import ArmStore
 from tm_bandit.errors import BrokenStateError, InputError
 from tm_bandit.selection.selector import ModelSelector
 
+#: Version of what the callback keeps in a training checkpoint. 1: of version 0.1, which is read too.
 STATE_VERSION = 2
 
 

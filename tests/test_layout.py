@@ -86,3 +86,24 @@ def test_the_engine_knows_no_metric():
     for room in {*ROOMS} - {"metrics"}:
         for path in (PACKAGE / room).glob("*.py"):
             assert not asked.search(path.read_text()), path.name
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_constant_says_where_it_comes_from(room):
+    """There is a line above it, beside it, or above the constants that it stands with."""
+    silent = []
+    for path in (PACKAGE / room).glob("*.py"):
+        lines = path.read_text().splitlines()
+        for node in ast.parse("\n".join(lines)).body:
+            if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
+                continue
+            names = ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)
+            numbers = [part for part in ast.walk(node.value) if isinstance(part, ast.Constant)]
+            if names != names.upper() or not any(type(part.value) in (int, float) for part in numbers):
+                continue
+            above = next(
+                (line for line in lines[node.lineno - 2 :: -1] if not re.match(r"_?[A-Z][A-Z_0-9]+ = ", line)), ""
+            )
+            if not above.startswith("#") and "  # " not in lines[node.lineno - 1]:
+                silent.append(f"{path.stem}: {names}")
+    assert silent == []

@@ -24,6 +24,7 @@ from tm_bandit.errors import BanditError, InputError, brief, printable
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor
 from tm_bandit.reference import ReferenceStatistics
 
+#: The layer that FID is defined by.
 _DEFAULT_FEATURE = 2048
 
 

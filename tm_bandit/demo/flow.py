@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from tm_bandit.demo.digits import NUM_CLASSES, load_digits
 
-_PIXELS = 64
-_FREQUENCIES = 8
+#: Of a digit; and waves by which the network sees the time, enough for twenty steps.
+_PIXELS, _FREQUENCIES = 64, 8
 
 
 class VelocityField(nn.Module):

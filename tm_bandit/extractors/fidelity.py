@@ -17,6 +17,7 @@ from tm_bandit.extractors.extractor import FIDELITY_NETWORKS, Network, start_pre
 _VGG16_URL = "https://download.pytorch.org/models/vgg16-397923af.pth"
 _DINOV2_REPOSITORY = "facebookresearch/dinov2"
 _DINOV2_URL = "https://dl.fbaipublicfiles.com/dinov2"
+#: What the networks were trained with.
 _DINOV2_SIDE = 224
 _IMAGENET_MEAN = (0.485, 0.456, 0.406)
 _IMAGENET_STD = (0.229, 0.224, 0.225)

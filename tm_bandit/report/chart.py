@@ -23,7 +23,7 @@ GREY = "#a5abb4"
 
 _LABEL = 48  # characters of the longest name that is shown in full: they take 40 % of the width
 _MAX_POINTS = 400  # per arm; more could not be told apart on a screen
-_MAX_STRETCHES = 60
+_MAX_STRETCHES = 60  # of the run, for each of which an arm's share is shown; more would be too narrow to see
 _SHORT = 5  # points of an arm that are all shown: four pulls and the end of the run
 _NEAR = 20  # an axis that reaches this many times farther than the near values is better logarithmic
 

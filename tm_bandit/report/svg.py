@@ -9,8 +9,8 @@ from html import escape
 from tm_bandit.report.axis import nice_ticks
 from tm_bandit.report.chart import Chart, Series
 
-_WIDTH = 960
-_LEFT = 64
+_WIDTH = 960  # pixels of the drawing, which a page scales to its own width
+_LEFT = 64  # pixels of the numbers beside an axis
 _ROW, _CLOSE_ROW = 22, 16  # pixels of a row; the letters are 12 high
 _MANY = 30  # arms from which on rows are closer: a chart with 50 still fits on a screen, and below the verdict in print
 _LETTER = 7.5  # pixels of a letter in a wide bold font, so that no font cuts a name

@@ -23,6 +23,7 @@ BudgetLike = int | float | str
 #: What a sample costs: a number per arm, or what each pull is measured to cost. ``None`` counts samples.
 CostLike = Mapping[str, float] | Literal["measured"] | None
 
+#: In each unit of time.
 _SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
 

@@ -17,6 +17,7 @@ from tm_bandit.selection.verdict import Verdict
 if TYPE_CHECKING:
     from tm_bandit.selection.selector import ModelSelector
 
+#: Version of a selector's state; that of version 0.1 is the same, without the keys that came later.
 STATE_VERSION = 2
 
 #: Settings that states of version 0.1 had, but do not record.

@@ -19,6 +19,7 @@ from torch import Tensor
 from tm_bandit.errors import InputError
 from tm_bandit.simulation.arms import SimulatedArm, paired_distance, paired_gaussian_arm
 
+#: Length of the rows of DINOv2 ViT-L/14.
 DIMENSION = 1024
 
 
