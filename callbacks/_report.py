@@ -22,7 +22,7 @@ from tm_bandit._files import atomic_write
 from tm_bandit.callbacks._folder import RunFolder
 from tm_bandit.errors import brief
 from tm_bandit.report.encoding import encode
-from tm_bandit.report.result import COLUMNS, SelectionResult, number, with_interval
+from tm_bandit.report.result import COLUMNS, SelectionResult, central_score, number, with_interval
 from tm_bandit.report.thumbnails import sheet
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def scalars(
 
 
 def _score(row: dict[str, Any], worst: float) -> float:
-    score = float(row["estimate"] if math.isnan(row["debiased"]) else row["debiased"])
+    score = central_score(row)
     return worst if math.isnan(score) else score
 
 

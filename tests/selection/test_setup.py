@@ -3,8 +3,8 @@
 import pytest
 
 from tests.selection.toy import MeanMetric
-from tm_bandit import ModelSelector, OptimisticFID, OptimisticIS
-from tm_bandit.errors import InputError
+from tm_bandit import ModelSelector, OptimisticFID, OptimisticIS, OptimisticKID
+from tm_bandit.errors import InputError, NotReadyError
 from tm_bandit.selection.setup import arm_delta, check_metric, resolve_stop
 
 
@@ -35,6 +35,18 @@ def test_a_choice_outside_the_list_is_refused_with_the_list():
 def test_something_else_than_a_metric_is_refused():
     with pytest.raises(InputError, match="but got str, which has no traits, delta, device"):
         check_metric("fid")
+
+
+@pytest.mark.parametrize("make", [OptimisticFID, OptimisticKID])
+def test_a_metric_without_a_reference_is_refused_before_anything_is_drawn(make):
+    arms = {"a": lambda n: 1 / 0, "b": lambda n: 1 / 0}
+    with pytest.raises(NotReadyError, match="at least two real samples, but got 0; give `reference=`"):
+        ModelSelector(make("none"), arms)
+    selector = ModelSelector(make("none"), budget="10s", cost={})
+    with pytest.raises(NotReadyError, match="give `reference=`"):
+        selector.add_arm("a", cost=2.0)
+    assert selector.arms == []
+    assert selector.state_dict()["prices"] == {}
 
 
 @pytest.mark.parametrize(

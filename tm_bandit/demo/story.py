@@ -81,7 +81,7 @@ class Trials(NamedTuple):
 VARIANTS: dict[str, dict[str, Any]] = {"20 steps": {"steps": 20}, "2 steps": {"steps": 2}}
 
 FULL = Scale()
-#: Everything once, as small as it runs: nothing is to be learnt from its figures.
+#: As small as it runs: nothing is to be learnt from its figures.
 FAST = Scale(
     classifier_steps=60, epochs=4, every=2, budget=120, batch_size=10, pool=400, samples=400, limit=800, repeats=2
 )

@@ -211,8 +211,8 @@ class ReferencedMetric(FeatureMetric):
 
     def _share(self: R, template: R) -> None:
         super()._share(template)
-        if any(getattr(self, name) for name in self.real_states):
-            # One reference for all arms, with everything derived from it, instead of one each.
+        if self._given_reference is None:
+            # One reference for all arms, with everything derived from it, instead of one each; none is an error now.
             self.use_reference(template.reference)
             for name in self.real_states:
                 setattr(self, name, [])

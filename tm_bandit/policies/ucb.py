@@ -10,7 +10,7 @@ from typing import Literal
 from tm_bandit._arguments import check_number
 from tm_bandit.errors import InputError
 from tm_bandit.policies.board import Board
-from tm_bandit.policies.policy import ArmStats, Policy, lowest
+from tm_bandit.policies.policy import ArmStats, Policy, central, lowest
 
 #: Width of the index in units of the textbook's root, which supposes the worst case; chosen on the benchmark,
 #: see benchmarks/results/constants.md.
@@ -116,7 +116,7 @@ def _by_difference(board: Board, growth: float) -> str:
     """Return the arm whose optimistic difference to the leader is the smallest; the leader's own is zero."""
 
     def value(arm: ArmStats) -> float:
-        loss = arm.witness if math.isnan(arm.debiased) else arm.debiased
+        loss = central(arm)
         return math.inf if math.isnan(loss) else loss
 
     leader = min(board, key=value)

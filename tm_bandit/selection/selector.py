@@ -94,6 +94,7 @@ class ModelSelector(Standing):
 
     Raises:
         InputError: if an argument cannot be used.
+        NotReadyError: if the metric has no reference to compare with.
 
     Example:
         >>> import torch
@@ -142,11 +143,10 @@ class ModelSelector(Standing):
         self.measures = self._costs is not None and self._costs.measured
         self.seed = check_count("seed", seed, 0)
         self._plan = DrawPlan(self.seed, pairing, Conditions.of(conditions))
-        self.goal = goal
         self.epsilon = check_number("epsilon", epsilon, least=0)
         self.target = None if target is None else check_number("target", target)
         self.samples, self.on_error = samples, on_error
-        self.device = device
+        self.goal, self.device = goal, device
         #: Failure probability of all arms together.
         self.delta = metric.delta
         self.refresh = check_number("refresh", refresh, least=0)
@@ -180,10 +180,11 @@ class ModelSelector(Standing):
         Raises:
             InputError: if the name is taken or empty, the sampler cannot be called, or takes no conditions, or the cost
                 is not known.
+            NotReadyError: if the metric has no reference to compare with.
         """
         name = self._arms.check_new(name, sampler, self._plan.conditions is not None)
-        admit(self._costs, name, cost)
         metric = self.metric.fork(arm_delta(self.metric, self._initial, len(self._arms) + 1), self.device)
+        admit(self._costs, name, cost)
         self._arms.join(name, metric, sampler, 1.0 + self.refresh)
         self._said = replace(self._verdict, level="open")
 
@@ -330,8 +331,7 @@ class ModelSelector(Standing):
 
     def _affordable(self, name: str, pending: int) -> str | None:
         """Return an arm unless its next pull does not fit the budget; samples were counted before."""
-        costs = self._costs
-        if costs is None or costs.fits(self._arms.values(), self._arms[name], self.batch_size, self.budget):
+        if self._costs is None or self._costs.fits(self._arms.values(), self._arms[name], self.batch_size, self.budget):
             return name
         self._stopped_by = "" if pending else "budget"
         return None
