@@ -72,6 +72,16 @@ def marginal_sums(probs, batch=None, priors=None):
     return sums
 
 
+def normal_rows(count, seed=0, shift=0.0, dim=3):
+    """Rows of standard Gaussians, moved."""
+    return torch.randn(count, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + shift
+
+
+def softmax_probs(count, classes, sharpness=3.0, seed=0):
+    """Class probabilities from Gaussian logits."""
+    return (sharpness * normal_rows(count, seed, dim=classes)).softmax(dim=1)
+
+
 def scaled_rows(seed, count, dim):
     """Gaussian rows whose deviations are 1, 2, 3, ..."""
     return torch.randn(count, dim, generator=torch.Generator().manual_seed(seed)) * torch.arange(1.0, dim + 1)

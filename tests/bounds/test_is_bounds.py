@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests._make import softmax_probs as draw
 from tm_bandit.bounds.is_bounds import (
     bernstein_radius,
     is_bound_authors,
@@ -19,11 +20,6 @@ from tm_bandit.errors import InputError, NotReadyError
 from tm_bandit.functional.inception_score import class_sums, inception_score
 
 FORMULAS = {"paper": is_bound_paper, "authors": is_bound_authors, "naive": is_bound_naive}
-
-
-def draw(num, classes, sharpness, seed):
-    generator = torch.Generator().manual_seed(seed)
-    return (sharpness * torch.randn(num, classes, generator=generator, dtype=torch.float64)).softmax(dim=1)
 
 
 def entropy_of(row):

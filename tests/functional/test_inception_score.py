@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchmetrics.image.inception import InceptionScore
 
+from tests._make import softmax_probs as draw
 from tm_bandit import functional
 from tm_bandit.errors import InputError, NotReadyError
 from tm_bandit.functional.inception_score import (
@@ -20,11 +21,6 @@ from tm_bandit.functional.inception_score import (
     log_inception_score,
     sample_variance,
 )
-
-
-def draw(num, classes, sharpness, seed):
-    generator = torch.Generator().manual_seed(seed)
-    return (sharpness * torch.randn(num, classes, generator=generator, dtype=torch.float64)).softmax(dim=1)
 
 
 def brute_force(probs):

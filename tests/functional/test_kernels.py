@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests._make import normal_rows as draw
 from tm_bandit.functional.kernels import (
     BLOCK,
     GaussianKernel,
@@ -25,10 +26,6 @@ KERNELS = {
     "gaussian": GaussianKernel(2.0),
     "unit": GaussianKernel(0.5, unit_length=True),
 }
-
-
-def draw(count, seed=0, shift=0.0, dim=3):
-    return torch.randn(count, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + shift
 
 
 def plain(name, x, y):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests._inception import random_images, random_weights_file
+from tests._make import softmax_probs
 from tm_bandit import OptimisticIS
 from tm_bandit.bounds.is_bounds import is_bound_authors, is_bound_naive, is_bound_paper
 from tm_bandit.errors import InputError, NotReadyError, WeightsError
@@ -22,8 +23,7 @@ PLAIN = [*FORMULAS, "none"]
 
 
 def draw(num=60, classes=10, sharpness=3.0, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return (sharpness * torch.randn(num, classes, generator=generator, dtype=torch.float64)).softmax(dim=1)
+    return softmax_probs(num, classes, sharpness, seed)
 
 
 def make(bound="paper", **kwargs):

@@ -1,17 +1,16 @@
 """Two real processes: uneven shares, a rank without samples, and ranks that disagree."""
 
 import pytest
-import torch
 
 from tests._ddp import RankError
+from tests._make import softmax_probs
 from tm_bandit import OptimisticIS
 
 SHARES = {"uneven": (37, 5), "one idle": (42, 0), "the other idle": (0, 42)}
 
 
 def draw(num=42, classes=12):
-    generator = torch.Generator().manual_seed(0)
-    return (3 * torch.randn(num, classes, generator=generator, dtype=torch.float64)).softmax(dim=1)
+    return softmax_probs(num, classes)
 
 
 def values(metric):

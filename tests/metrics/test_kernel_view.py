@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from tests.metrics.test_kid import draw
+from tests._make import normal_rows as draw
 from tm_bandit import OptimisticKID, ReferenceStatistics
 from tm_bandit.functional import GaussianKernel
 from tm_bandit.metrics import kernel_view

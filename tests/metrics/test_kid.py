@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from torchmetrics.wrappers import FeatureShare
 
 from benchmarks.intervals import KERNELS, LIMITED, RUNS, SCORES, VERY_SKEWED, follow_kid, similarity
 from tests._inception import random_images, random_weights_file
+from tests._make import normal_rows
 from tests.metrics.test_collections import both, calls  # noqa: F401 - a fixture
 from tm_bandit import ModelSelector, OptimisticFID, OptimisticIS, OptimisticKID, ReferenceStatistics
 from tm_bandit.errors import InputError, NotReadyError
@@ -24,8 +26,7 @@ DIM = 6
 TABLE = Path(__file__).parents[2] / "benchmarks" / "results" / "intervals.md"
 
 
-def draw(count, seed=0, shift=0.0, dim=DIM):
-    return torch.randn(count, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + shift
+draw = partial(normal_rows, dim=DIM)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 import torch
 
-from tests.selection.toy import MeanMetric, gaussian
+from tests.selection.toy import MeanMetric, gaussian, pull, rows
 from tm_bandit import Pull
 from tm_bandit.errors import ArmError, InputError
 from tm_bandit.selection.arm import Arm, Fingerprints
@@ -15,14 +15,6 @@ NEEDS = ("witness", "stderr")
 
 def make(name="a", growth=1.05, sampler=None):
     return Arm(name, MeanMetric(), sampler, growth, {})
-
-
-def pull(arm, size=5):
-    return arm.reserve(Pull(arm.name, arm.next_draw, size, seed=0))
-
-
-def rows(value=0.0, size=5):
-    return value + torch.arange(size, dtype=torch.float64).unsqueeze(1)
 
 
 class TestPulls:

@@ -1,9 +1,8 @@
 """All arms of a run, and how they compare."""
 
 import pytest
-import torch
 
-from tests.selection.toy import MeanMetric
+from tests.selection.toy import MeanMetric, pull, rows
 from tm_bandit import Pull
 from tm_bandit.errors import ArmError, InputError
 from tm_bandit.selection.costs import Costs
@@ -12,14 +11,6 @@ from tm_bandit.selection.roster import Roster
 from tm_bandit.selection.verdict import Verdict
 
 NEEDS = ("witness", "stderr")
-
-
-def pull(arm, size=5):
-    return arm.reserve(Pull(arm.name, arm.next_draw, size, seed=0))
-
-
-def rows(value=0.0, size=5):
-    return value + torch.arange(size, dtype=torch.float64).unsqueeze(1)
 
 
 def roster(*counts, growth=1.05):

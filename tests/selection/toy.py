@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from tm_bandit import Pull
 from tm_bandit.errors import InputError
 from tm_bandit.metrics import Debiased, Interval, OptimisticMetric, Traits
 
@@ -106,3 +107,13 @@ def gaussian(mean: float, std: float = 1.0):
         return mean + std * torch.randn(num_samples, 1, generator=generator)
 
     return sample
+
+
+def pull(arm, size=5):
+    """The next pull of an arm, under way."""
+    return arm.reserve(Pull(arm.name, arm.next_draw, size, seed=0))
+
+
+def rows(value=0.0, size=5):
+    """Rows of one column."""
+    return value + torch.arange(size, dtype=torch.float64).unsqueeze(1)
