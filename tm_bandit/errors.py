@@ -4,6 +4,7 @@ import re
 import sys
 import warnings
 from pickle import UnpicklingError
+from types import FrameType
 
 __all__ = ["ArmError", "BanditError", "InputError", "InputTypeError", "NotReadyError", "WeightsError"]
 
@@ -88,7 +89,8 @@ def warn(message: str) -> None:
     Args:
         message: what is wrong, and what to do.
     """
-    frame, level, outermost = sys._getframe(1), 2, 2
+    frame: FrameType | None = sys._getframe(1)
+    level = outermost = 2
     while frame is not None:
         level += 1
         if frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
