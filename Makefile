@@ -38,7 +38,7 @@ test-fast: install
 test-faults: install
 	TM_BANDIT_FAULTS=all OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest -n 0 tests/faults
 
-# The core is broken in some seventy places, one after another, and tests must notice each; writes tests/mutants/results.md.
+# The core is broken in more than a hundred places, one after another, and tests must notice each; writes tests/mutants/results.md.
 mutants: install
 	$(BIN)/python -m tests.mutants
 

@@ -110,7 +110,7 @@ def main() -> None:
     """Make the pictures, run both tools, and write the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.folders", description=__doc__)
     parser.add_argument("--images", type=int, default=5000, help="pictures in each folder")
-    parser.add_argument("--reference", type=int, default=2100, help="pictures of which the reference is made")
+    parser.add_argument("--reference", type=int, default=400, help="pictures of which the reference is made")
     parser.add_argument("--runs", type=int, default=3, help="runs of each comparison, with seeds of their own")
     parser.add_argument("--work", type=Path, help="where the pictures are made, and kept for another run")
     options = parser.parse_args()

@@ -148,8 +148,8 @@ class BanditCheckpoint(Checkpoint):
         super().__init__()
         if not isinstance(metric, OptimisticMetric):
             raise InputError(
-                f"Expected metric to be an OptimisticFID or OptimisticIS, but got {type(metric).__name__}; "
-                "only our metrics (KID and means too) have bounds."
+                "Expected metric to be an OptimisticFID, OptimisticIS, OptimisticKID or OptimisticMean, but got "
+                f"{type(metric).__name__}; other metrics have no bounds."
             )
         given: Any = budget
         if isinstance(given, str):

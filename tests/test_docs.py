@@ -72,6 +72,13 @@ def test_every_block_is_one_that_the_tests_know():
             assert line.startswith(("tm-bandit ", "pip install ")), f"{page}: {line} is run by nobody"
 
 
+def test_the_times_in_the_guide_are_those_of_the_table():
+    table = (DOCS.parent / "benchmarks" / "results" / "folders.md").read_text()
+    ours, theirs = re.findall(r"\| ([\d.]+) (?:s|h) \|", table)
+    guide = (DOCS / "guides" / "after_training.md").read_text()
+    assert f"took {ours} seconds of processor time; pytorch-fid over all of them takes {theirs} hours" in guide
+
+
 def test_every_figure_is_drawn_by_a_file_that_runs(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "argv", ["figures.py", "--fast", "--out", str(tmp_path)])
     runpy.run_path(str(DOCS / "figures.py"), run_name="__main__")

@@ -3,8 +3,9 @@
 import pickle
 
 import pytest
+import torch
 
-from tm_bandit import errors
+from tm_bandit import ModelSelector, OptimisticFID, ReferenceStatistics, errors
 
 
 @pytest.mark.parametrize("name", ["InputError", "NotReadyError", "WeightsError", "ArmError"])
@@ -37,3 +38,14 @@ def test_what_was_got_may_be_long_but_the_message_is_not():
     assert str(error).startswith("Expected a name, but got 'xxx")
     assert str(error).endswith("xxx'; rename it.")
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_a_warning_points_at_the_users_line_wherever_it_is_found():
+    def sample(num_samples, generator):
+        return torch.randn(num_samples, 8, generator=generator)
+
+    few = ReferenceStatistics.from_features(torch.randn(40, 8, generator=torch.Generator().manual_seed(0)))
+    selector = ModelSelector(OptimisticFID("none", few), {"a": sample, "b": sample}, budget=60, samples="features")
+    with pytest.warns(UserWarning, match="40 images for 8 features") as caught:
+        selector.run(progress=False)
+    assert {warning.filename for warning in caught} == {__file__}

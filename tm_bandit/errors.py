@@ -1,7 +1,10 @@
 """The errors that this package raises on purpose, as one small tree: callers can tell a refusal from a bug."""
 
 import re
+import sys
+import warnings
 from pickle import UnpicklingError
+from types import FrameType
 
 __all__ = ["ArmError", "BanditError", "InputError", "InputTypeError", "NotReadyError", "WeightsError"]
 
@@ -78,3 +81,19 @@ def printable(text: str) -> str:
         'runs/\\udcff.npy'
     """
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def warn(message: str) -> None:
+    """Warn at the line outside this package that led here: the user's own, however deep inside the cause was found.
+
+    Args:
+        message: what is wrong, and what to do.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    level = outermost = 2
+    while frame is not None:
+        level += 1
+        if frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
+            outermost = level
+        frame = frame.f_back
+    warnings.warn(message, stacklevel=outermost)

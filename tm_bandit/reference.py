@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 from tm_bandit._arguments import check_count, check_number, check_path
 from tm_bandit._device import as_float64, check_dense, exact_device
 from tm_bandit._statistics import StoredStatistics, read_statistics, write_statistics
-from tm_bandit.errors import InputError
+from tm_bandit.errors import InputError, warn
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor, resolve
 from tm_bandit.functional.debias import bias_curve, second_order_noise
 from tm_bandit.functional.frechet import clean_eigenvalues, symmetrised
@@ -258,11 +257,10 @@ class ReferenceStatistics:
         """The reference as witnesses see it: rotation, eigenvalues and scale; warns if it was made from few images."""
         if self.num_samples is not None and self.num_samples < _ENOUGH * self.num_features:
             # Here, because this runs once per reference, whoever made it, and only where distances are judged.
-            warnings.warn(
+            warn(
                 f"The reference has {self.num_samples} images for {self.num_features} features: all distances are too "
                 f"large by about {self.bias(self.num_samples):.3g}, which widens the intervals; use "
-                f"{_ENOUGH * self.num_features} images or more.",
-                stacklevel=2,
+                f"{_ENOUGH * self.num_features} images or more."
             )
         return FrechetBasis.from_eigen(self.mean, self.eigenvalues, self.eigenvectors)
 

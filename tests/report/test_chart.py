@@ -72,6 +72,12 @@ def test_bounds_that_fit_are_inside():
     assert low < 0.5 < 2.5 < high < 3.5
 
 
+def test_a_bound_does_not_leave_most_of_the_frame_empty():
+    low, high = frame([flat("a", 1.0, 0.5, 3.5), flat("b", 2.0, 0.0, 9.0)])
+    assert low < 0.5 < 2.0 < high < 3.5
+    assert frame([flat("a", 1.0, 0.5, 2.5), flat("b", 2.0, 0.0, 9.0), flat("c", 3.5, 0.0, 9.0, None)])[1] > 3.5
+
+
 def test_all_scores_of_a_short_run_are_inside():
     result = make_result(num_arms=3, pulls=7)
     result.history["debiased"][0] = 40.0

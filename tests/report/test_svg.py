@@ -1,5 +1,6 @@
 """The chart as SVG: the numbers are where they belong, and nothing leaves the picture."""
 
+import math
 import re
 import xml.etree.ElementTree as ElementTree
 from itertools import pairwise
@@ -32,11 +33,20 @@ def test_the_chart_draws_the_numbers():
     assert nodes(drawing, "line")[0].get("d").startswith(f"M{(64 + 960 - 22 - 7.5) / 2:.1f},")
 
 
-def test_what_is_outside_the_frame_leaves_a_gap():
-    arm = Series("a", "a", 0, 1.0, [1.0], [5, 10, 15, 20], [9.0, 5.0, 5.5, 5.5], [4] * 4, [9] * 4, band=4)
-    drawing = scores_svg(Chart("", "", "FID", False, 20, 4.0, 8.0, [arm]))
+def test_what_is_outside_the_frame_is_a_gap_between_lines_to_its_edge():
+    scores = [9.0, 5.0, 5.5, 12.0, math.inf, 3.0, 6.0, 6.0]
+    arm = Series("a", "a", 0, 1.0, [1.0], [*range(5, 45, 5)], scores, [4] * 8, [9] * 8, band=8)
+    drawing = scores_svg(Chart("", "", "FID", False, 40, 4.0, 8.0, [arm]))
     path = nodes(drawing, "line")[0].get("d")
-    assert [path.count(letter) for letter in "MLH"] == [1, 1, 2]
+    corners = re.findall(r"([MLH])([\d.]+)(?:,([\d.]+))?", path)
+    left, right, top, bottom = 64, 960 - 22 - 7.5, 14, 380 - 44
+    at = [
+        (letter, (float(x) - left) / (right - left) * 40, y and 4 + (bottom - float(y)) / (bottom - top) * 4)
+        for letter, x, y in corners
+    ]
+    seen = [(letter, round(x, 1), y and round(y, 1)) for letter, x, y in at]
+    first = [("M", 10, 8), ("L", 10, 5), ("H", 15, ""), ("L", 15, 5.5), ("H", 20, ""), ("L", 20, 8)]
+    assert seen == [*first, ("M", 35, 4), ("L", 35, 6), ("H", 40, "")]
     assert nodes(drawing, "doubtful")[0].get("d") == ""
     assert nodes(drawing, "band")[0].get("points") == ""
 

@@ -57,8 +57,8 @@ def default_folder(environment: Mapping[str, str] = os.environ, platform: str = 
 class FeatureCache:
     """Rows by file and network, in one SQLite file that any number of processes use at the same time.
 
-    It is never needed: a cache that is missing, damaged, locked or not writable has no rows and keeps none. Nothing in
-    it is run. A row is found only under the same network and options, and only if its file has the same place, size,
+    Nothing depends on it: a cache that is missing, damaged, locked or not writable has no rows and keeps none. Nothing
+    in it is run. A row is found only under the same network and options, and only if its file has the same place, size,
     times and inode as when it was read.
 
     Args:

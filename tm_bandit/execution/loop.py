@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from torch import Tensor
 
+from tm_bandit.errors import warn
 from tm_bandit.execution.kit import Kit
 from tm_bandit.execution.ranks import Ranks, idle_ranks, joined_ranks, pulls_on_ranks
 
@@ -101,7 +101,7 @@ def _together(
         return finish(watch(iter(run.step, None)))
     idle = idle_ranks(run.batch_size, kit.chunk_size or run.batch_size, ranks.world_size)
     if idle and ranks.is_zero:
-        warnings.warn(idle[0].upper() + idle[1:], stacklevel=4)
+        warn(idle[0].upper() + idle[1:])
     with closing(pulls_on_ranks(run, kit, ranks)) as pulls:
         interrupted = watch(pulls) if ranks.is_zero else any(pulls)
     if ranks.is_zero:

@@ -43,7 +43,7 @@ class OptimisticKID(ReferencedMetric):
     What the interval promises. Up to second-order terms, the distance is the mean of one number per generated row (its
     Hajek projection, :meth:`row_scores`), and the interval is the confidence sequence of that mean: looking after every
     sample is allowed, and each end may fail with probability ``delta / 2``. It is asymptotic: infinite below 10
-    samples, a good approximation below about 50, and no arm is certified below 200, because a rare far mode may not
+    samples, and up to about 50 a good approximation; no arm is certified below 200, because a rare far mode may not
     have shown. Near the reference the statistic is *degenerate*: the projection vanishes, and what is left is
     second-order and skewed. The bound therefore adds that variance to the projection's, which keeps it valid and makes
     it wide; :attr:`is_degenerate` says when that happens. The reference's rows are taken as they are: the truth is the

@@ -46,8 +46,8 @@ class OptimisticMean(OptimisticMetric):
     What the interval promises. Each end may fail with probability ``delta / 2``, at all sample counts together. With
     ``bounded=(low, high)`` that is proved at every count, from the first sample on, for any distribution within these
     limits (betting; see :func:`~tm_bandit.functional.betting_lower_bound`). Without limits it is an asymptotic
-    confidence sequence (estimated variance): infinite below 10 samples, and a good approximation, not a guarantee,
-    below about 50, and no arm is certified below 200. Narrow limits help: the first bets are cautious, so the interval
+    confidence sequence (estimated variance): infinite below 10 samples, and up to about 50 a good approximation rather
+    than a guarantee; no arm is certified below 200. Narrow limits help: the first bets are cautious, so the interval
     is wider than that of scores without limits until there are several times ``(range / deviation)^2 / 4`` samples.
 
     As input to ``forward`` and ``update`` the metric accepts samples, whatever the score takes, and ``conditions``, one

@@ -228,9 +228,9 @@ def _detail(row: Mapping[str, Any], unit: str) -> str:
 def frame(series: Sequence[Series]) -> tuple[float, float]:
     """Return the part of the y axis worth showing.
 
-    The scores of the coloured arms are inside, and get at least a fifth of it. The other arms and the best one's final
-    interval are inside as far as that allows: an arm or a bound a hundred times farther away than the contenders are
-    from each other would flatten them to one line.
+    The scores of the coloured arms are inside, and get at least a fifth of it. The other arms are inside as far as that
+    allows: an arm a hundred times farther away than the contenders are from each other would flatten them to one line.
+    So would a bound; the best arm's final interval may take no more room than the scores do.
 
     Args:
         series: the arms, the best first.
@@ -246,13 +246,13 @@ def frame(series: Sequence[Series]) -> tuple[float, float]:
     if not scores:
         return 0.0, 1.0
     low, high = min(scores), max(scores)
-    room = 2 * max(high - low, 0.25 * max(abs(low), abs(high)), 1e-9)
-    others = [arm.centre[-1] for arm in series if arm.x]
+    room = max(high - low, 0.25 * max(abs(low), abs(high)), 1e-9)
+    others = [(arm.centre[-1], 2 * room) for arm in series if arm.x]
     if series[0].x:
-        others += [series[0].lower[-1], series[0].upper[-1]]
-    inside = [value for value in others if low - room <= value <= high + room]
+        others += [(series[0].lower[-1], room), (series[0].upper[-1], room)]
+    inside = [value for value, reach in others if low - reach <= value <= high + reach]
     low, high = min([low, *inside]), max([high, *inside])
-    pad = 0.06 * (high - low) or room
+    pad = 0.06 * (high - low) or 2 * room
     return low - pad, high + pad
 
 

@@ -34,11 +34,20 @@ def scores_svg(chart: Chart, height: int = 380) -> str:
         return bottom - chart.height(value) * (bottom - top)
 
     def path(xs: Sequence[float], values: Sequence[float]) -> str:
-        """Hold each value until the next pull, as nothing was learned in between; outside the frame is a gap."""
-        steps = [""]
+        """Hold each value until the next pull, as nothing was learned in between; outside the frame is a gap.
+
+        The line runs to the edge on either side of it: if it ended in mid-air, the score would seem to be unknown.
+        """
+        steps, drawn = [], False
         for at, value in enumerate(values[:-1]):
-            step = f"{'L' if steps[-1] else 'M'}{xs[at]:.1f},{at_y(value):.1f}H{xs[at + 1]:.1f}"
-            steps.append(step if chart.low <= value <= chart.high else "")
+            here, inside = f"{xs[at]:.1f},{at_y(value):.1f}", chart.low <= value <= chart.high
+            if drawn:
+                steps.append(f"L{here}")
+            elif inside:
+                steps.append(f"M{xs[at]:.1f},{at_y(values[at - 1]):.1f}L{here}" if at else f"M{here}")
+            if inside:
+                steps.append(f"H{xs[at + 1]:.1f}")
+            drawn = inside
         return "".join(steps)
 
     marks = [_axis_x(chart, bottom)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tm_bandit._arguments import check_choice, check_count, check_name
-from tm_bandit.errors import InputError
+from tm_bandit.errors import InputError, warn
 from tm_bandit.execution.conditions import is_sequence
 
 #: Names under which pipelines take conditions, and those under which they return samples.
@@ -220,10 +219,9 @@ class PipelineSampler:
         flags = getattr(found, "nsfw_content_detected", None) or []
         blanks = sum(map(bool, flags))
         if blanks and not self.blanked:
-            warnings.warn(
+            warn(
                 f"The safety checker of {type(self.pipe).__name__} has made {blanks} of {len(flags)} images black, and "
-                "they are scored as they are; `blanked` counts them. Use other prompts, or a pipeline without it.",
-                stacklevel=4,
+                "they are scored as they are; `blanked` counts them. Use other prompts, or a pipeline without it."
             )
         self.blanked += blanks
 

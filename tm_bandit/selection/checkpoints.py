@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import os
 import re
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from tm_bandit._arguments import check_name, check_options, check_path
 from tm_bandit._files import Stamp, stamp_of
 from tm_bandit._weights_file import plain_name, read_weights
-from tm_bandit.errors import ArmError, InputError, brief
+from tm_bandit.errors import ArmError, InputError, brief, warn
 from tm_bandit.execution.conditions import check_conditioned
 from tm_bandit.execution.draw import accepts
 from tm_bandit.metrics.base import OptimisticMetric
@@ -85,7 +84,7 @@ def selector_from_checkpoints(
         if name not in there:
             selector.add_arm(name, arm, prices.get(name) if isinstance(prices, Mapping) else None)
             selector.retire_arm(name, f"the file {arm.path} is missing")
-            warnings.warn(f"The checkpoint {arm.path} is missing; its arm {name} is retired.", stacklevel=3)
+            warn(f"The checkpoint {arm.path} is missing; its arm {name} is retired.")
     return selector
 
 

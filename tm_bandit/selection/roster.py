@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from tm_bandit._arguments import check_name
 from tm_bandit.comparison import Pair
-from tm_bandit.errors import ArmError, InputError
+from tm_bandit.errors import ArmError, InputError, warn
 from tm_bandit.execution.conditions import check_conditioned
 from tm_bandit.execution.draw import Sampler
 from tm_bandit.metrics.base import OptimisticMetric
@@ -288,10 +287,9 @@ class Roster(dict[str, Arm]):
         left = max(budget - (self.spent if self.costs is None else self.cost), 0)
         if needed > left:
             more = "more samples" if self.costs is None else f"more in {self.costs.unit}"
-            warnings.warn(
+            warn(
                 f"The burn-in of the arms needs {needed:g} {more}, but {left:g} are left in the budget, so "
-                "the arms can hardly be compared. Raise the budget, or lower burn_in or batch_size.",
-                stacklevel=3,
+                "the arms can hardly be compared. Raise the budget, or lower burn_in or batch_size."
             )
 
     def verdict(

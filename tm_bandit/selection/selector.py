@@ -56,10 +56,11 @@ class ModelSelector(Standing):
     the pulls out, and calls :meth:`tell`.
 
     The intervals of all arms hold together: with :math:`G` arms at the start each gets :math:`\delta / (G + 1)`, and
-    one that joins later as the :math:`k`-th of all :math:`\delta / (k (k + 1))`, which sums to at most :math:`\delta`.
+    an arm that joins later, as the :math:`k`-th of all, gets :math:`\delta / (k (k + 1))`. The sum is at most
+    :math:`\delta`.
 
     Args:
-        metric: an ``OptimisticFID``, ``OptimisticIS`` or another metric of that protocol, without samples.
+        metric: an ``OptimisticFID``, ``OptimisticIS`` or another metric with the same methods, without samples.
         arms: ``{name: sampler}``; ``sampler(num_samples)`` or ``sampler(num_samples, generator=generator)`` returns a
             batch. ``None`` for a loop that calls :meth:`add_arm`, :meth:`ask` and :meth:`tell` itself.
         policy: ``"ucb"``, ``"race"``, ``"lucb"``, ``"halving"``, ``"thompson"``, ``"greedy"``, ``"epsilon-greedy"``,

@@ -32,7 +32,7 @@ def check_metric(metric: Any, can_score: bool = True) -> None:
     lacking = missing_parts(metric)
     if lacking:
         raise InputError(
-            f"Expected a metric that can be selected by, but got {type(metric).__name__}, which has no "
+            f"Expected a metric to select by, but got {type(metric).__name__}, which has no "
             f"{', '.join(lacking)}; use OptimisticFID or OptimisticIS, or see 'How to add a metric' in CONTRIBUTING.md."
         )
     if metric.needs_conditions and not can_score:
