@@ -33,9 +33,10 @@ def test_the_margin_is_hardly_ever_crossed():
         (torch.eye(3).repeat(2, 1), True),
         (torch.cat([torch.zeros(4, 1), torch.rand(4, 1)], 1), False),  # only the first numbers are equal
         (torch.ones(6, 3), True),
+        (torch.arange(12.0).repeat(6, 1), False),  # a collapsed model
     ],
 )
-def test_few_values_are_those_that_half_of_the_rows_repeat(rows, few):
+def test_few_values_are_at_most_half_as_many_as_rows(rows, few):
     assert has_few_values(rows) is few
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 #: Samples that the prior of the mixture is worth: the burn-in of small batches, when most arms of a race drop out. With
@@ -73,7 +74,9 @@ def anytime_margin(n: int, delta: float) -> float:
 
 
 def has_few_values(rows: Tensor) -> bool:
-    """Whether rows are so often alike that two different models may well give the same ones: passed or failed, say.
+    """Whether rows have at most half as many values as there are rows: passed or failed, say, or the class of a sample.
+
+    Two different models may well give the same ones.
 
     Args:
         rows: one row, or one score, per sample.
@@ -82,12 +85,11 @@ def has_few_values(rows: Tensor) -> bool:
         >>> has_few_values(torch.tensor([1.0, 0.0, 1.0, 1.0])), has_few_values(torch.tensor([0.1, 0.2, 0.3, 0.3]))
         (True, False)
     """
-    size = len(rows)
-    columns = rows.reshape(size, -1)
+    columns = rows.reshape(len(rows), -1)
     # A single score may be one of few.
-    most = (size + int(columns.shape[1] == 1)) // 2
-    # Most rows differ in their first number already.
-    return len(columns[:, 0].unique()) <= most and len(columns.unique(dim=0)) <= most
+    most = (len(rows) + int(columns.shape[1] == 1)) // 2
+    # The first numbers of most rows settle it.
+    return len(torch.unique(columns[:, 0])) <= most and len(torch.unique(columns)) <= most
 
 
 class Pair(NamedTuple):

@@ -23,7 +23,7 @@ from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.policies.policy import ArmStats, Trace
 from tm_bandit.pull import Pull
 from tm_bandit.report.thumbnails import data_uri, is_early, png_file, thumbnails
-from tm_bandit.selection.repeats import may_come_again, repeats
+from tm_bandit.selection.repeats import FEWEST_DRAWS, may_come_again, repeats
 
 #: More pulls than anybody makes: a number that is due then stays as it is.
 _NEVER = 1e18
@@ -201,8 +201,8 @@ class Arm:
         # A copy has plain strides, which `contiguous` leaves odd where there is one column, and bytes of any type.
         content = rows.detach().cpu().clone(memory_format=torch.contiguous_format).view(torch.uint8).numpy()
         mark = blake2b(content.data, digest_size=7)
-        if has_few_values(rows):
-            # Another arm may give the same ones without being the same model.
+        if pull.draw < FEWEST_DRAWS and has_few_values(rows):
+            # Another arm may give the same ones without being the same model; one draw that differs shows that.
             mark.update(self.name.encode(errors="surrogatepass"))
         fingerprint = int.from_bytes(mark.digest(), "big")  # fits an int64
         earlier = self.fingerprints.earlier(fingerprint)
