@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tm_bandit.comparison import Comparison, Pair, anytime_margin, in_units
+from tm_bandit.comparison import Comparison, Pair, anytime_margin, has_few_values, in_units
 
 
 def test_the_margin_is_the_formula():
@@ -21,6 +21,23 @@ def test_the_margin_is_hardly_ever_crossed():
     margin = torch.tensor([anytime_margin(n, 0.1) * math.sqrt(n) for n in range(1, 2001)], dtype=torch.float64)
     crossed = float((steps.abs() > margin).any(1).double().mean())
     assert 0.02 < crossed <= 0.1
+
+
+@pytest.mark.parametrize(
+    ("rows", "few"),
+    [
+        (torch.tensor([[0.7]]), True),  # one score may be one of two
+        (torch.rand(1, 3), False),
+        (torch.tensor([0.0, 1.0, 1.0, 0.0]), True),
+        (torch.tensor([0.0, 1.0, 2.0, 0.0]), False),
+        (torch.eye(3).repeat(2, 1), True),
+        (torch.cat([torch.zeros(4, 1), torch.rand(4, 1)], 1), False),  # only the first numbers are equal
+        (torch.ones(6, 3), True),
+        (torch.arange(12.0).repeat(6, 1), False),  # a collapsed model
+    ],
+)
+def test_few_values_are_at_most_half_as_many_as_rows(rows, few):
+    assert has_few_values(rows) is few
 
 
 class TestUnits:

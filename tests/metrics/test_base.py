@@ -8,6 +8,7 @@ from torch import nn
 
 from tests._make import POWER, all_values, class_probs, fed, filled, power_rows
 from tm_bandit import OptimisticFID, OptimisticIS, OptimisticMean
+from tm_bandit.comparison import Pair
 from tm_bandit.errors import InputError
 from tm_bandit.functional.confidence import ScoreMoments, deviation
 from tm_bandit.metrics import OptimisticMetric, Traits, missing_parts
@@ -127,6 +128,31 @@ class TestPairs:
         assert found == pytest.approx(float(difference[:300].mean()) - width)
         assert width > 2 * float(difference[:300].std()) / 300**0.5
         assert 0.0 < found < one.certificate(two, 400) < 0.5
+
+    def test_a_certificate_has_the_width_of_the_metric(self):
+        (one, two), difference = self.pair()
+        one.width = "lil"
+        width = deviation(ScoreMoments.of(difference), 0.05, upper=False, kind="lil")
+        assert one.certificate(two, 400) == pytest.approx(float(difference.mean()) - width)
+
+    def test_too_few_scores_certify_nothing(self):
+        (one, two), _ = self.pair()
+        assert [one.certificate(two, count) == -math.inf for count in (2, 9, 10)] == [True, True, False]
+
+    @pytest.mark.parametrize("number", [2, 60])
+    def test_equal_scores_say_nothing_if_they_have_few_values(self, number):
+        metrics = [OptimisticMean(lambda rows: rows) for _ in range(2)]
+        for metric in metrics:
+            metric.update_scores([float(value) for value in range(number)] * (60 // number))
+        found = metrics[0].paired(metrics[1], 60)
+        assert found is None if number == 2 else found[:2] == (0.0, 0.0)
+
+    def test_equal_labels_say_nothing_about_the_next_ones(self):
+        template = OptimisticIS("none")
+        labels, unsure = torch.eye(5, dtype=torch.float64).repeat(8, 1), class_probs(40)
+        for rows, same in ((labels, None), (unsure, Pair.of_twins())):
+            arms = [fed(template.fork(), rows) for _ in range(2)]
+            assert arms[0].paired(arms[1], 40) == same
 
     def test_without_scores_of_rows_there_is_neither(self):
         metrics = [Mean(), Mean()]

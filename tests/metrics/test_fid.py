@@ -437,6 +437,20 @@ def test_a_leader_that_meets_its_rivals_is_turned_once_and_nothing_stale_is_used
     assert not _last_turned
 
 
+@pytest.mark.parametrize(("dim", "shared"), [(1, 0.0), (2, 0.99)])
+def test_a_perfect_arm_is_not_certified_to_be_worse(dim, shared):
+    """Next to the reference, a distance less its bias is below zero in every other run, and that proves nothing."""
+    reference, wrong = ReferenceStatistics(torch.zeros(dim), torch.eye(dim), 10**6), 0
+    for seed in range(40):
+        generator = torch.Generator().manual_seed(seed)
+        one, two = (torch.randn(1_500, dim, generator=generator, dtype=torch.float64) for _ in range(2))
+        perfect, rival = (OptimisticFID("none", reference, delta=0.05).fork() for _ in range(2))
+        perfect.update_rows(one)
+        rival.update_rows(1.01 * (shared * one + (1 - shared**2) ** 0.5 * two))
+        wrong += perfect.certificate(rival, 1_500) > 0.0
+    assert wrong == 0
+
+
 @pytest.mark.parametrize("count", [900, 1_200])
 def test_a_certificate_put_together_by_hand(count):
     """Scores by each arm's own witnesses, their width, the plain distance, and from 1,000 rows on less of its bias."""

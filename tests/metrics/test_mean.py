@@ -189,6 +189,47 @@ def test_the_selector_finds_the_best_and_certifies_it():
     assert (result.best, result.status, result.higher_is_better) == ("p2", "won", True)
 
 
+@pytest.mark.parametrize("higher", [True, False])
+def test_within_limits_a_certificate_is_a_bet_on_the_differences(higher):
+    pair = [filled(80, seed, higher_is_better=higher, bounded=(-1.0, 3.0), delta=0.1) for seed in (1, 2)]
+    difference = (scores(50, 1) - scores(50, 2)) * (-1.0 if higher else 1.0)
+    expected = 8.0 * float(betting_lower_bound(0.5 + difference / 8.0, 0.1)) - 4.0
+    assert pair[0].certificate(pair[1], 50) == pytest.approx(expected)
+
+
+def test_within_limits_no_certificate_overlooks_a_rare_score():
+    """The better arm is better only in one sample of twenty; until one is seen, it looks worse in every single draw."""
+
+    def better(count, generator):
+        return (0.5 + 0.5 * (torch.rand(count, 1, generator=generator) < 0.05)).double()
+
+    def worse(count, generator):
+        return 0.51 + 0.001 * torch.rand(count, 1, generator=generator, dtype=torch.float64)
+
+    for seed in range(10):
+        metric = OptimisticMean(bounded=(0.0, 1.0))
+        options = {"samples": "features", "stop": "certified", "budget": 400, "seed": seed}
+        result = ModelSelector(metric, {"better": better, "worse": worse}, **options).run(progress=False)
+        assert (result.status, result.best) != ("won", "worse")
+
+
+@pytest.mark.parametrize("bounded", [None, (0.0, 1.0)])
+def test_arms_that_passed_and_failed_alike_so_far_are_not_tied(bounded):
+    """With the same noise, one arm passes in 19 of 20 draws and the other in 17: the first twenty are often equal."""
+
+    def passes(share):
+        return lambda count, generator: (torch.rand(count, 1, generator=generator) < share).double()
+
+    for seed in range(10):
+        selector = ModelSelector(
+            OptimisticMean(bounded=bounded), {"a": passes(0.85), "b": passes(0.95)}, samples="features", seed=seed
+        )
+        result = selector.run(progress=False)
+        assert result.best == "b"
+        assert result.status in ("likely", "won")
+        assert selector.twins() == {}
+
+
 def test_the_selector_hands_conditions_to_the_score():
     seen = []
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from tm_bandit._arguments import check_count, check_level
 from tm_bandit._device import check_device
-from tm_bandit.comparison import Pair
+from tm_bandit.comparison import Pair, has_few_values
 from tm_bandit.errors import InputError
-from tm_bandit.functional.confidence import ScoreMoments, deviation
+from tm_bandit.functional.confidence import ScoreMoments, as_width, mean_interval
 from tm_bandit.metrics._attributes import Setting, optional
 from tm_bandit.metrics.row_log import LoggedMetric
 from tm_bandit.metrics.traits import Traits
@@ -190,12 +190,16 @@ class OptimisticMetric(LoggedMetric, ABC):
     def paired(self: M, other: M, count: int) -> Pair | None:
         """Return how this metric's loss compares with another's on ``count`` common draws, or ``None``.
 
+        If all scores are the same for both, and have few values, that is ``None``: the next draw may tell them apart.
+
         Args:
             other: a metric of the same kind with at least ``count`` samples, drawn from the same noise.
             count: how many samples.
         """
         mine, theirs = self.row_scores(count), other.row_scores(count)
-        return None if mine is None or theirs is None else Pair.of(torch.stack([mine, theirs]))
+        if mine is None or theirs is None or (torch.equal(mine, theirs) and has_few_values(mine)):
+            return None
+        return Pair.of(torch.stack([mine, theirs]))
 
     def certificate(self: M, other: M, count: int) -> float | None:
         """Return a lower bound of this metric's loss minus the other's from ``count`` common draws, or ``None``.
@@ -209,8 +213,8 @@ class OptimisticMetric(LoggedMetric, ABC):
         mine, theirs = self.row_scores(count), other.row_scores(count)
         if mine is None or theirs is None or self.traits.centre != "unbiased":
             return None
-        moments = ScoreMoments.of(mine - theirs)
-        return moments.mean - deviation(moments, other._level, upper=False)
+        width = as_width(getattr(self, "width", ""))
+        return mean_interval(ScoreMoments.of(mine - theirs), other._level, width)[0]
 
     # ---- what users get in return ----
 

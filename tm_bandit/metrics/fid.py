@@ -305,7 +305,8 @@ class OptimisticFID(ReferencedMetric):
     def _safe_plug_in(self, count: int) -> float:
         """Return the plug-in distance of the first rows without the part of its bias that is beyond doubt."""
         rows, basis = next(self.row_log.blocks(0, count, count)), self.reference.witness_basis
-        return self._view(self._log_of(count)).plug_in(unbiased=False) - safe_bias(basis.rotate(rows), basis)
+        # No distance is negative, but next to the reference the difference may be; no witness shows its noise there.
+        return max(self._view(self._log_of(count)).plug_in(unbiased=False) - safe_bias(basis.rotate(rows), basis), 0.0)
 
     def _view(self, log: RowLog | None = None) -> RowView:
         reference, log = self.reference, log or self.row_log

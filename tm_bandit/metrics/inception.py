@@ -15,7 +15,7 @@ from tm_bandit._arguments import check_count, check_flag
 from tm_bandit._device import as_float64
 from tm_bandit.bounds.bound import Bound
 from tm_bandit.bounds.is_bounds import IS_BOUNDS
-from tm_bandit.comparison import Pair
+from tm_bandit.comparison import Pair, has_few_values
 from tm_bandit.errors import InputError
 from tm_bandit.extractors import Extractor, resolve
 from tm_bandit.functional.confidence import ScoreMoments, WidthKind, as_width, deviation
@@ -270,7 +270,9 @@ class OptimisticIS(FeatureMetric):
         found = self._scored(other, count, common=True)
         if found is None:
             return None
-        return Pair.of_twins() if torch.equal(*found.scores) else Pair.of(-found.scores, -found.means)
+        if torch.equal(*found.scores):
+            return None if has_few_values(found.scores[0]) else Pair.of_twins()
+        return Pair.of(-found.scores, -found.means)
 
     def certificate(self, other: OptimisticIS, count: int) -> float | None:
         """Return a lower bound of this arm's loss minus the other's from their first samples, or ``None``.

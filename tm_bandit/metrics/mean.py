@@ -234,6 +234,21 @@ class OptimisticMean(OptimisticMetric):
         below, above = betting_lower_bound(torch.stack([unit, 1 - unit]), self._level / 2).tolist()
         return low + below * (high - low), high - above * (high - low)
 
+    def certificate(self, other: OptimisticMean, count: int) -> float | None:
+        """Return a lower bound of this loss minus the other's from ``count`` common draws; proved if there are limits.
+
+        The differences of scores within limits have limits, too.
+
+        Args:
+            other: a copy of the same metric over other samples, drawn from the same noise.
+            count: how many samples.
+        """
+        if self.bounded is None:
+            return super().certificate(other, count)
+        reach = self.bounded[1] - self.bounded[0]
+        unit = (self.row_scores(count) - other.row_scores(count)) / (2.0 * reach) + 0.5
+        return (2.0 * float(betting_lower_bound(unit.clamp(0.0, 1.0), other._level)) - 1.0) * reach
+
     def _before_change(self, setting: str, value: Any) -> None:
         """Refuse limits that some scores so far exceed: they would not have been accepted."""
         if setting == "bounded" and value is not None and self.num_samples:

@@ -16,13 +16,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from tm_bandit.comparison import has_few_values
 from tm_bandit.errors import ArmError, InputError, printable
 from tm_bandit.execution.draw import Sampler, carry_out, same_noise, takes_generator
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.policies.policy import ArmStats, Trace
 from tm_bandit.pull import Pull
 from tm_bandit.report.thumbnails import data_uri, is_early, png_file, thumbnails
-from tm_bandit.selection.repeats import may_come_again, repeats
+from tm_bandit.selection.repeats import FEWEST_DRAWS, may_come_again, repeats
 
 #: More pulls than anybody makes: a number that is due then stays as it is.
 _NEVER = 1e18
@@ -200,7 +201,11 @@ class Arm:
             raise ArmError(f"Expected {pull.size} rows, but got {rows.shape[0]}; hand in one batch at a time.")
         # A copy has plain strides, which `contiguous` leaves odd where there is one column, and bytes of any type.
         content = rows.detach().cpu().clone(memory_format=torch.contiguous_format).view(torch.uint8).numpy()
-        fingerprint = int.from_bytes(blake2b(content.data, digest_size=7).digest(), "big")  # fits an int64
+        mark = blake2b(content.data, digest_size=7)
+        if pull.draw < FEWEST_DRAWS and has_few_values(rows):
+            # Another arm may give the same ones without being the same model; one draw that differs shows that.
+            mark.update(self.name.encode(errors="surrogatepass"))
+        fingerprint = int.from_bytes(mark.digest(), "big")  # fits an int64
         earlier = self.fingerprints.earlier(fingerprint)
         if not (earlier is None or same_noise(seed_for(self.name, earlier), pull.seed) or may_come_again(rows)):
             raise repeats(earlier, pull.draw)

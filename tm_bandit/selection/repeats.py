@@ -46,6 +46,8 @@ def repeats(earlier: int, draw: int) -> ArmError:
 def twins(arms: Mapping[str, Mapping[int, int]]) -> dict[str, str]:
     """Return the arms that are the same model as an arm before them: all draws that both have are equal, bit by bit.
 
+    Values such as passed or failed say nothing: the fingerprints of first draws of such differ from arm to arm.
+
     Args:
         arms: the fingerprints of each arm's draws, by the index of the draw.
 

@@ -238,7 +238,7 @@ class Roster(dict[str, Arm]):
         Args:
             arms: these arms.
             spent: samples drawn from all arms.
-            delta: failure probability of all comparisons together.
+            delta: failure probability of the comparisons of one arm with all others, if none joins later.
             best: the arm that is recommended at the moment.
         """
         stats, pending, traces, prices, unbiased = [], {}, {}, {}, False
