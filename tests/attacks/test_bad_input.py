@@ -30,7 +30,7 @@ from tm_bandit.callbacks import BanditCheckpoint
 from tm_bandit.callbacks._folder import RunFolder, owner
 from tm_bandit.callbacks._sidecar import read_sidecars
 from tm_bandit.cli import main
-from tm_bandit.data import open_source
+from tm_bandit.data import is_statistics_file, open_source
 from tm_bandit.data.images import decode_image
 from tm_bandit.errors import ArmError, BanditError, InputError, WeightsError
 from tm_bandit.extractors import resolve
@@ -238,6 +238,7 @@ def test_files_that_are_none_are_not_waited_for(tmp_path):
     for name in ("r.npz", "r.npy", "r.pt", "step1.ckpt", "picture.png"):
         os.mkfifo(tmp_path / name)
     with soon():
+        assert not is_statistics_file(tmp_path / "r.npz")
         for read in (ReferenceStatistics.load, open_source):
             for name in ("r.npz", "r.npy", "r.pt"):
                 with pytest.raises(InputError):

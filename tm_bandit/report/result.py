@@ -272,7 +272,8 @@ class SelectionResult:
         margin = f", up to epsilon = {number(epsilon)}" if epsilon else ""
         delta = self.settings.get("delta")
         sure = f", with {100 * (1 - delta):.4g}% confidence" if delta else ""
-        return _SENTENCES.get(self.status, self.status).format(margin=margin, sure=sure)
+        known = _SENTENCES.get(self.status)
+        return self.status if known is None else known.format(margin=margin, sure=sure)
 
     @property
     def undecided(self) -> list[str]:
