@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tm_bandit._files import check_regular
 from tm_bandit._lock import FileLock
 from tm_bandit.errors import InputError
 
@@ -174,9 +175,9 @@ def owner(folder: Path) -> str | None:
 def _text(path: Path) -> str:
     try:
         if path.suffix == ".pt":
-            content: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            content: Any = torch.load(check_regular(path), map_location="cpu", weights_only=True, mmap=True)
         else:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(check_regular(path).read_text(encoding="utf-8"))
         run = content["run"]
     except Exception:  # cut off, not JSON, of another shape: the folder has an unknown owner
         return ""

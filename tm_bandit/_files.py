@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -13,7 +14,7 @@ from typing import NamedTuple
 from tm_bandit._arguments import check_path
 from tm_bandit.errors import InputError
 
-__all__ = ["Stamp", "atomic_write", "check_writable", "stamp_of"]
+__all__ = ["Stamp", "atomic_write", "check_regular", "check_writable", "stamp_of"]
 
 
 class Stamp(NamedTuple):
@@ -35,6 +36,20 @@ def stamp_of(path: Path) -> Stamp | None:
     except OSError:
         return None
     return Stamp(status.st_size, status.st_mtime_ns)
+
+
+def check_regular(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a file that is to be read, or that is missing.
+
+    Args:
+        path: the file.
+
+    Raises:
+        OSError: if it is a folder, a pipe or a device: opening a pipe would wait forever, and some devices never end.
+    """
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+    return Path(path)
 
 
 def check_writable(path: str | os.PathLike[str], inputs: Iterable[str | os.PathLike[str]] = ()) -> Path:

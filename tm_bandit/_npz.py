@@ -1,4 +1,4 @@
-"""Archives, and arrays in ``.npz`` files: no more memory is allocated than the file has content for."""
+"""Arrays in ``.npz`` files: no more memory is allocated than the file has content for."""
 
 from __future__ import annotations
 
@@ -28,20 +28,6 @@ def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
     return shape, fortran, dtype
-
-
-def unpack(archive: zipfile.ZipFile, name: str) -> bytes:
-    """Read one member of any archive.
-
-    Args:
-        archive: the opened file.
-        name: the member's name.
-
-    Raises:
-        ValueError: if it grows suspiciously.
-    """
-    _check_growth(archive.getinfo(name))
-    return archive.read(name)
 
 
 def _check_growth(member: zipfile.ZipInfo) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from tm_bandit._files import atomic_write
 from tm_bandit._npz import read_header, read_member
-from tm_bandit._weights_file import is_archive
+from tm_bandit._weights_file import check_claim, is_archive
 from tm_bandit.errors import InputError
 from tm_bandit.functional.moments import check_width
 
@@ -124,4 +124,7 @@ def _read_pt(path: Path) -> Mapping[str, Any]:
         content = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(content, dict):
         return {}
+    for name, value in content.items():
+        if isinstance(value, torch.Tensor):
+            check_claim(name, value)
     return {**content, "mu": content["mean"]} if "mean" in content else content

@@ -10,17 +10,20 @@ import tarfile
 import zipfile
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from tm_bandit._npz import unpack
 from tm_bandit.errors import ArmError
 
 #: Where a file that this package wrote says whose weights it holds.
 SIGNATURE = "tm_bandit"
+
+#: Modules of a network, and how deep they are nested: a hundred times and ten times what is usual.
+_MOST_MODULES, _DEEPEST = 100_000, 100
 
 #: The functions that rebuild a tensor. Every other name in a file stands for an object that is not needed here.
 _REBUILD = frozenset({"_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_parameter"})
@@ -167,10 +170,36 @@ def is_archive(path: str | os.PathLike[str]) -> bool:
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
-        packed = [member.filename for member in archive.infolist() if member.compress_type != zipfile.ZIP_STORED]
-    if packed:
-        raise ValueError(f"{packed[0]} in it is packed, which torch never does")
+        for member in archive.infolist():
+            _check_stored(member)
     return True
+
+
+def _check_stored(member: zipfile.ZipInfo) -> None:
+    if member.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"{member.filename} in it is packed, which torch never does")
+
+
+def _stored(archive: zipfile.ZipFile, name: str) -> bytes:
+    _check_stored(archive.getinfo(name))
+    return archive.read(name)
+
+
+def check_claim(name: str, tensor: Tensor) -> None:
+    """Refuse a tensor that is larger than what a file holds: it may repeat its numbers as often as it likes.
+
+    Args:
+        name: its name, for the error.
+        tensor: what was read.
+
+    Raises:
+        ValueError: if its shape claims more than it holds.
+    """
+    if tensor.layout != torch.strided:
+        return
+    held = tensor.untyped_storage().nbytes()
+    if tensor.numel() * tensor.element_size() > held:
+        raise ValueError(f"{name} claims shape {tuple(tensor.shape)}, but holds {held} bytes")
 
 
 def read_script(path: str | os.PathLike[str]) -> dict[str, Tensor]:
@@ -180,21 +209,27 @@ def read_script(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         path: what ``torch.jit.save`` wrote.
 
     Raises:
-        ValueError: if it holds no module.
+        ValueError: if it holds no module, or if something in it is packed.
     """
     with zipfile.ZipFile(path) as archive:
         root = next((name for name in archive.namelist() if name.endswith("/data.pkl")), None)
         if root is None:
             raise ValueError(f"{os.fspath(path)} is not a TorchScript archive")
         module = _ScriptUnpickler(archive, root.removesuffix("data.pkl")).load()
-    return dict(_named_tensors(module))
+    if not isinstance(module, _Module):
+        raise ValueError(f"{os.fspath(path)} holds no module")
+    return dict(_named_tensors(module, count()))
 
 
-def _named_tensors(module: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-    parts = module.parts if isinstance(module, _Module) else {}
+def _named_tensors(module: Any, modules: Iterator[int], prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    # Parts may be shared, which multiplies their names, or hold each other, which never ends.
+    if prefix.count(".") > _DEEPEST or next(modules) > _MOST_MODULES:
+        raise ValueError("its modules hold each other")
+    parts = module.parts
     yield from ((prefix + name, part) for name, part in parts.items() if isinstance(part, Tensor))
     for name, part in parts.items():
-        yield from _named_tensors(part, f"{prefix}{name}.")
+        if isinstance(part, _Module):
+            yield from _named_tensors(part, modules, f"{prefix}{name}.")
 
 
 def _is_signature(value: Any) -> bool:
@@ -209,7 +244,7 @@ def _is_signature(value: Any) -> bool:
 
 
 def _load(path: Path) -> Any:
-    if path.exists() and not path.is_file():  # opening a pipe would wait forever
+    if os.path.exists(path) and not os.path.isfile(path):  # opening a pipe would wait forever
         raise ArmError(f"Expected the checkpoint {path}, but it is not a regular file.")
     try:
         if path.suffix == ".safetensors":
@@ -290,8 +325,8 @@ class _ScriptUnpickler(_TensorUnpickler):
     """Rebuilds the tree of modules of a TorchScript archive, in which tensors are separate files."""
 
     def __init__(self, archive: zipfile.ZipFile, root: str) -> None:
-        super().__init__(io.BytesIO(unpack(archive, f"{root}data.pkl")))
-        self._read = lambda key: unpack(archive, f"{root}data/{key}")
+        super().__init__(io.BytesIO(_stored(archive, f"{root}data.pkl")))
+        self._read = lambda key: _stored(archive, f"{root}data/{key}")
 
     def find_class(self, module: str, name: str) -> Any:
         if module.startswith("__torch__"):
@@ -302,7 +337,9 @@ class _ScriptUnpickler(_TensorUnpickler):
 
     def persistent_load(self, pid: Any) -> Any:
         _, dtype, key, _, _ = pid
-        content = torch.frombuffer(bytearray(self._read(key)), dtype=torch.uint8).untyped_storage()  # type: ignore[no-untyped-call]
+        read = self._read(key)  # type: ignore[no-untyped-call]
+        flat = torch.frombuffer(bytearray(read), dtype=torch.uint8) if read else torch.empty(0, dtype=torch.uint8)
+        content = flat.untyped_storage()
         return torch.storage.TypedStorage(wrap_storage=content, dtype=dtype, _internal=True)  # type: ignore[no-untyped-call]
 
 

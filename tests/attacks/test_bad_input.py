@@ -27,10 +27,13 @@ from tm_bandit import (
 )
 from tm_bandit._weights_file import read_weights
 from tm_bandit.callbacks import BanditCheckpoint
+from tm_bandit.callbacks._folder import RunFolder, owner
+from tm_bandit.callbacks._sidecar import read_sidecars
 from tm_bandit.cli import main
-from tm_bandit.data import open_source
+from tm_bandit.data import is_statistics_file, open_source
 from tm_bandit.data.images import decode_image
-from tm_bandit.errors import ArmError, BanditError, InputError
+from tm_bandit.errors import ArmError, BanditError, InputError, WeightsError
+from tm_bandit.extractors import resolve
 from tm_bandit.selection.watcher import Watcher
 
 
@@ -235,6 +238,7 @@ def test_files_that_are_none_are_not_waited_for(tmp_path):
     for name in ("r.npz", "r.npy", "r.pt", "step1.ckpt", "picture.png"):
         os.mkfifo(tmp_path / name)
     with soon():
+        assert not is_statistics_file(tmp_path / "r.npz")
         for read in (ReferenceStatistics.load, open_source):
             for name in ("r.npz", "r.npy", "r.pt"):
                 with pytest.raises(InputError):
@@ -245,6 +249,29 @@ def test_files_that_are_none_are_not_waited_for(tmp_path):
             decode_image(tmp_path / "picture.png")
         with pytest.raises(ArmError, match="not a regular file"):
             read_weights(tmp_path / "step1.ckpt")
+        for network in (2048, "vgg16", "clip-vit-b-32"):
+            with pytest.raises(WeightsError, match="not a regular file"):
+                resolve(network, weights_path=tmp_path / "r.pt")
+
+
+@pytest.mark.parametrize("name", ["watch.pt", "run.json", "stats.pt", "stats-1.pt"])
+def test_a_pipe_in_the_folder_of_a_run_is_not_waited_for(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with soon():
+        if name == "watch.pt":
+            (tmp_path / "runs").mkdir()
+            with pytest.raises(InputError, match="not a regular file"):
+                Watcher(tmp_path / "runs", Gen, OptimisticIS(nn.Identity()), out=tmp_path)
+        elif name == "stats-1.pt":
+            assert read_sidecars(RunFolder(tmp_path, "run")) == []
+        else:
+            assert owner(tmp_path) == ""
+
+
+@pytest.mark.parametrize("read", [read_weights, ReferenceStatistics.load, open_source, SelectionResult.from_json])
+def test_a_name_that_no_file_system_takes(read):
+    with pytest.raises(BanditError):
+        read("a" * 5000)
 
 
 def test_a_watcher_takes_any_name(tmp_path, capsys):

@@ -20,6 +20,7 @@ from torch import nn
 
 import tm_bandit
 from tests.extractors.networks import TinyClip, save_script
+from tests.fuzz.junk import soon
 from tests.report.results import make_result
 from tm_bandit import OptimisticIS, ReferenceStatistics
 from tm_bandit._files import atomic_write
@@ -129,7 +130,8 @@ def far(n): return torch.randn(n, 4) + 9
 @pytest.mark.slow
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 cannot be told")
 def test_a_worker_does_not_look_into_the_current_folder_first(tmp_path):
-    (tmp_path / "json.py").write_text("open('was-run', 'w').close()\n")
+    for name in ("json", "multiprocessing", "signal"):  # the server, and the process that tracks its semaphores
+        (tmp_path / f"{name}.py").write_text("open('was-run', 'w').close()\n")
     (tmp_path / "sampling.py").write_text(SAMPLING)
     ReferenceStatistics(torch.zeros(4), torch.eye(4), 1000).save(tmp_path / "real.npz")
     code = (
@@ -290,6 +292,73 @@ def test_torch_s_files_are_not_unpacked(tmp_path):
     for read in (load_tensors, read_weights, ReferenceStatistics.load):
         with pytest.raises((ValueError, ArmError), match="is packed"):
             read(path)
+
+
+def test_a_tensor_that_repeats_its_numbers_without_end_is_refused(tmp_path):
+    path = tmp_path / "weights.pt"
+    torch.save({"mu": torch.zeros(1).expand(10**12), "sigma": torch.zeros(1, 1).expand(10**6, 10**6)}, path)
+    for read in (ReferenceStatistics.load, load_tensors):
+        with pytest.raises(ValueError, match="claims shape"):
+            read(path)
+    with pytest.raises(WeightsError, match="claims shape"):
+        resolve(2048, weights_path=path)
+
+
+def script_of(path, content):
+    """Write a TorchScript archive with a pickle of modules; they are called ``0``, ``1`` and so on in its memo."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("s/data.pkl", b"\x80\x02" + content + b".")
+        archive.writestr("s/constants.pkl", b"\x80\x02).")
+
+
+MODULE = b"c__torch__\nM\n)\x81"  # an object, whose parts follow
+
+
+def test_modules_that_hold_each_other_end(tmp_path):
+    path = tmp_path / "script.pt"
+    doubled = (
+        MODULE
+        + b"}bq\0"
+        + b"".join(b"0" + MODULE + b"}(X\1\0\0\0ah%cX\1\0\0\0bh%cubq%c" % (at - 1, at - 1, at) for at in range(1, 60))
+    )  # each holds the one before it twice
+    for content in (doubled, MODULE + b"q\0}X\1\0\0\0ah\0sb"):  # and one that holds itself
+        script_of(path, content)
+        with soon(), pytest.raises(WeightsError, match="hold each other"):
+            resolve(2048, weights_path=path)
+    script_of(path, b"K\1")
+    with pytest.raises(WeightsError, match="holds no module"):
+        resolve(2048, weights_path=path)
+
+
+def test_tensors_of_a_torchscript_archive_are_not_unpacked(tmp_path):
+    path = tmp_path / "script.pt"
+    save_script(nn.Linear(2, 3), torch.zeros(1, 2), path)
+    with zipfile.ZipFile(path) as archive:
+        members = {item: archive.read(item) for item in archive.namelist()}
+    pack(path, **members)
+    with pytest.raises(ValueError, match="is packed"):
+        load_tensors(path)
+
+
+class Blank(nn.Module):
+    """Has a tensor without numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("nothing", torch.zeros(0))
+        self.weight = nn.Parameter(torch.ones(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_tensor_without_numbers_is_read(tmp_path):
+    torch.jit.script(Blank()).save(str(tmp_path / "script.pt"))
+    assert {name: value.tolist() for name, value in load_tensors(tmp_path / "script.pt").items()} == {
+        "weight": [1.0, 1.0],
+        "nothing": [],
+    }
 
 
 @pytest.mark.parametrize("packed", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])

@@ -188,3 +188,17 @@ def test_rows_come_in_the_order_of_their_chunks():
 def test_idle_ranks_are_mentioned():
     assert idle_ranks(8, 4, 2) == ""
     assert "1 of 2 ranks draw samples that are thrown away; set chunk_size=4" in idle_ranks(8, 8, 2)
+
+
+@pytest.mark.parametrize(
+    ("variable", "given"), [("WORLD_SIZE", ""), ("WORLD_SIZE", "x"), ("RANK", "x"), ("MASTER_PORT", "")]
+)
+def test_variables_that_lead_to_nobody_are_named(monkeypatch, variable, given):
+    torchrun = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", variable: given}
+    for name, value in torchrun.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InputError, match=f"Expected {variable} to be a whole number"), joined_ranks():
+        pass
+    monkeypatch.delenv("RANK")
+    with joined_ranks() as ranks:
+        assert ranks.world_size == 1

@@ -22,13 +22,24 @@ import torch
 
 from tests.faults.campaign import LIMIT, Row, forked, in_words, notes
 from tests.faults.killed_run import plain
-from tests.faults.killed_selections import BUDGET, PLACES, checkpoints, done, watch, work
+from tests.faults.killed_selections import (
+    BUDGET,
+    PLACES,
+    WORKERS,
+    checkpoints,
+    done,
+    let_go,
+    stop_at,
+    stopped,
+    watch,
+    work,
+)
 from tests.selection.watched import save
 
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
-#: Seconds in which the workers of a process that was killed must be gone.
-GRACE = 20
+#: Seconds in which the workers of a process that was killed must be gone; one that imports torch notices afterwards.
+GRACE = 120
 
 
 def ended(pid: int) -> int:
@@ -165,29 +176,36 @@ def worked(folder: Path) -> dict[str, object]:
     return json.loads((folder / "result.json").read_text())
 
 
-def kill_a_worker(root: Path, at: int, pulls: int, dice: random.Random) -> Row:
-    """Kill a worker, if there is one that draws, and let the run go on."""
-    folder = root / f"worker{at}"
+def start_and_stop(folder: Path, pulls: int) -> tuple[int, int]:
+    """Start a run one of whose workers stops after so many pulls; return both processes."""
+    stop_at(folder, pulls)
     pid = forked(partial(work, folder), Path(f"{folder}.out"))
-    wait_until(lambda: done(folder) >= pulls)
-    victim = None
-    while victim is None and group(pid):
-        drawing = [int(name) for name in os.listdir(folder / "drawing")] if (folder / "drawing").exists() else []
-        victim = dice.choice(sorted(set(drawing) & set(workers_of(pid))) or [None])
-    if victim is not None:
-        os.kill(victim, signal.SIGKILL)
+    wait_until(lambda: stopped(folder) is not None)
+    return pid, stopped(folder) or 0
+
+
+def kill_a_worker(root: Path, at: int, pulls: int, dice: random.Random) -> Row:
+    """Kill a worker, and let the run go on: the one that stopped in mid-pull, or the other one at any moment."""
+    folder = root / f"worker{at}"
+    pid, victim = start_and_stop(folder, pulls)
+    if at % 4 == 2:
+        wait_until(lambda: len(workers_of(pid)) == WORKERS)
+        time.sleep(dice.uniform(0, 0.1))
+        victim = next(worker for worker in workers_of(pid) if worker != victim)
+    os.kill(victim, signal.SIGKILL)
+    wait_until(lambda: victim not in group(pid))
+    where = "in mid-pull" if (folder / "drawing" / str(victim)).exists() else "between two pulls"
+    row = Row("worker", f"{done(folder)} pulls were drawn, {where}", "the run goes on", anew=False)
+    let_go(folder)
     code = ended(pid)
-    in_mid_pull = victim is not None and (folder / "drawing" / str(victim)).exists()
-    where = "in mid-pull" if in_mid_pull else "between two pulls"
-    row = Row("worker", f"{pulls} pulls were drawn, {where}", "the run goes on", anew=False)
-    row.deviations += orphans(pid)
-    row.deviations += ["no worker was killed"] * (victim is None) + [f"the run ended with {code}"] * (code != 0)
+    row.deviations += orphans(pid) + [f"the run ended with {code}"] * (code != 0)
     return row
 
 
-def kill_the_run(root: Path, at: int, pulls: int, dice: random.Random) -> Row:
+def kill_the_run(root: Path, at: int, pulls: int, end: int, dice: random.Random) -> Row:
     """Kill the process that selects, see that its workers end, and start it again."""
     folder = root / f"run{at}"
+    stop_at(folder, end)
     pid = forked(partial(work, folder), Path(f"{folder}.out"))
     wait_until(lambda: done(folder) >= pulls)
     time.sleep(dice.uniform(0, 0.05) if pulls else dice.uniform(0, 5))  # before the first pull, workers are started
@@ -199,6 +217,7 @@ def kill_the_run(root: Path, at: int, pulls: int, dice: random.Random) -> Row:
     state = folder / "state.pt"
     row.anew = not state.exists()
     row.disk = "no state" if row.anew else f"state of {_spent(state)} samples"
+    let_go(folder)
     to_the_end(work, folder)
     return row
 
@@ -213,12 +232,12 @@ def runs(root: Path, kills: int) -> tuple[list[Row], list[Row]]:
     to_the_end(work, root / "whole")
     whole, rows = worked(root / "whole"), []
     pulls = done(root / "whole")
+    end = pulls * 7 // 8  # a run that is to be killed gets no further, however late that comes
     assert whole["history"]["samples"][-1] == BUDGET
     for at in range(kills):
-        kill, name = ((kill_a_worker, "worker"), (kill_the_run, "run"))[at % 2]
-        # On a busy machine, a run that is nearly over ends before it is killed.
-        row = kill(root, at, dice.randint(0, pulls * 3 // 4), dice)
-        row.deviations += differences(whole, worked(root / f"{name}{at}"))
+        moment = dice.randint(0, pulls * 3 // 4)
+        row = kill_the_run(root, at, moment, end, dice) if at % 2 else kill_a_worker(root, at, moment, dice)
+        row.deviations += differences(whole, worked(root / f"{row.variant}{at}"))
         rows.append(row)
         print(f"{row.variant}, {row.moment}: {row.disk}: {row.deviations or 'equal'}", flush=True)
     return [Row("run", "never", "", anew=False)], rows

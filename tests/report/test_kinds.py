@@ -9,7 +9,7 @@ from tests.report.results import make_result
 from tm_bandit import SelectionResult
 from tm_bandit.errors import InputError
 
-JUNK = ("x", None, [], {}, 1e400, -1, ["a", 1], True, [[]], {"arm": [1]}, 10**400, 1.5)
+JUNK = ("x", None, [], {}, 1e400, -1, ["a", 1], True, [[]], {"arm": [1]}, 10**400, 1.5, 1e-320, 1e99, 1e300, "{0}")
 
 
 def places(part, path=()):
@@ -59,6 +59,8 @@ def test_what_is_loaded_can_be_shown():
     [
         (("arms", 0, "verdict"), 5, "verdict of an arm is a int"),
         (("arms", 0, "n"), 10**400, "absurdly large"),
+        (("history", "samples", 0), 10**19, "absurdly large"),
+        (("arms", 0, "upper"), 1e300, "absurdly large"),
         (("history",), {}, "the history has no samples"),
         (("history", "n"), [], "gaps"),
         (("settings", "delta"), "x", "delta of the settings"),

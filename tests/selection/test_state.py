@@ -184,3 +184,24 @@ def test_what_cuts_a_load_short_changes_nothing(error, monkeypatch):
     monkeypatch.undo()
     assert selector.result() == result
     assert selector._initial == 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda state: state["history"].update(n=[]),
+        lambda state: state["verdict"].update(best="nobody"),
+        lambda state: state["verdict"].update(likely_out="x"),
+        lambda state: state["verdict"].update(certified_out=[]),
+        lambda state: state["verdict"].update(tied=[{}]),
+        lambda state: state["verdict"].update(waiting=["nobody"]),
+    ],
+)
+def test_parts_that_contradict_the_rest_are_refused(change):
+    selector = make(arms(0.0, 0.3), budget=90)
+    selector.run(progress=False)
+    state, result = selector.state_dict(), selector.result()
+    change(state)
+    with pytest.raises(InputError, match="broken state"):
+        selector.load_state_dict(state)
+    assert selector.result() == result

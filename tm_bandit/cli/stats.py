@@ -21,6 +21,7 @@ from tm_bandit.cli.parser import DECODERS
 from tm_bandit.data import ImageFolder, SampleSource, is_statistics_file
 from tm_bandit.data.feature_cache import FeatureCache
 from tm_bandit.errors import BanditError, InputError, brief, printable
+from tm_bandit.execution.workers import looking_elsewhere
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor
 from tm_bandit.reference import ReferenceStatistics
 
@@ -114,7 +115,9 @@ def _rows(
     )
     label = f"reading {source.path}"
     with Progress(len(source), label, "samples", quiet=arguments.quiet) as progress:
-        for batch in loader:
+        with looking_elsewhere():  # where processes are not forked
+            decoded = iter(loader)
+        for batch in decoded:
             if batch.complaints and not arguments.skip_unreadable:
                 raise InputError(batch.complaints[0])
             unreadable += batch.complaints

@@ -93,8 +93,8 @@ class ArraySource(SampleSource):
 
 def is_statistics_file(path: str | os.PathLike[str]) -> bool:
     """Tell whether a file holds a mean and a covariance rather than samples."""
-    target = Path(path)
-    return target.suffix.lower() == ".npz" and zipfile.is_zipfile(target) and {"mu", "sigma"} <= {*array_names(target)}
+    known = Path(path).suffix.lower() == ".npz" and os.path.isfile(path) and zipfile.is_zipfile(path)
+    return known and {"mu", "sigma"} <= {*array_names(path)}
 
 
 def array_names(path: str | os.PathLike[str]) -> list[str]:

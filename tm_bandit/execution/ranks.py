@@ -20,7 +20,7 @@ from torch import Tensor
 
 from tm_bandit._failures import keep_trace
 from tm_bandit._guards import uninterrupted
-from tm_bandit.errors import ArmError, BanditError, InputError
+from tm_bandit.errors import ArmError, BanditError, InputError, brief
 
 if TYPE_CHECKING:
     from tm_bandit.execution.kit import Kit
@@ -146,6 +146,9 @@ def joined_ranks() -> Iterator[Ranks]:
 
     An existing group is used and left as it is. One that is made here ends with the block.
 
+    Raises:
+        InputError: if environment variables say that there are others, but not how to find them.
+
     Example:
         >>> with joined_ranks() as ranks:
         ...     ranks.world_size
@@ -155,7 +158,7 @@ def joined_ranks() -> Iterator[Ranks]:
         yield Ranks()
     elif dist.is_initialized():
         yield Ranks(dist.get_rank(), dist.get_world_size())
-    elif int(os.environ.get("WORLD_SIZE", 1)) > 1 and "RANK" in os.environ and "MASTER_ADDR" in os.environ:
+    elif "RANK" in os.environ and "MASTER_ADDR" in os.environ and _number_from("WORLD_SIZE", "1") > 1:
         store, rank, world_size = _meeting_place()
         # Rows are small: they need nothing faster than the CPU.
         dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size)
@@ -181,11 +184,30 @@ def _meeting_place() -> tuple[Any, int, int]:
     return names, rank, world_size
 
 
+def _number_from(variable: str, default: str = "") -> int:
+    given = os.environ.get(variable, default)
+    try:
+        return int(given)
+    except ValueError:
+        raise InputError(
+            f"Expected {variable} to be a whole number, as torchrun sets it, but got {given!r}; unset WORLD_SIZE to "
+            "run alone."
+        ) from None
+
+
 @cache
 def _rendezvous() -> tuple[Any, int, int]:
     from torch.distributed.rendezvous import rendezvous  # a torch without torch.distributed does not have it
 
-    place: tuple[Any, int, int] = next(iter(rendezvous("env://")))
+    for variable in ("RANK", "MASTER_PORT"):
+        _number_from(variable)
+    try:
+        place: tuple[Any, int, int] = next(iter(rendezvous("env://")))
+    except (RuntimeError, ValueError) as error:  # no such address, or nobody who answers
+        raise InputError(
+            f"Expected the processes to meet at {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}, but got "
+            f"{brief(error)}; unset WORLD_SIZE to run alone."
+        ) from error
     return place
 
 

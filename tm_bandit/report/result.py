@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tm_bandit._arguments import check_count, check_path
-from tm_bandit._files import atomic_write
+from tm_bandit._files import atomic_write, check_regular
 from tm_bandit.errors import InputError
 from tm_bandit.report.encoding import decode_history, encode, escape_markdown
 from tm_bandit.report.kinds import check_kinds
@@ -274,7 +272,8 @@ class SelectionResult:
         margin = f", up to epsilon = {number(epsilon)}" if epsilon else ""
         delta = self.settings.get("delta")
         sure = f", with {100 * (1 - delta):.4g}% confidence" if delta else ""
-        return _SENTENCES.get(self.status, self.status).format(margin=margin, sure=sure)
+        known = _SENTENCES.get(self.status)
+        return self.status if known is None else known.format(margin=margin, sure=sure)
 
     @property
     def undecided(self) -> list[str]:
@@ -329,7 +328,7 @@ class SelectionResult:
         """
         is_text = isinstance(source, str) and (not source.strip() or source.lstrip()[0] == "{")
         try:
-            text = str(source) if is_text else _read(Path(check_path("source", source)))
+            text = str(source) if is_text else check_regular(check_path("source", source)).read_text("utf-8")
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "not a text file"
             raise InputError(f"Expected a saved result, but could not read {source} ({reason}); check it.") from error
@@ -418,12 +417,6 @@ def spoken(amount: float, unit: str) -> str:
         ('1234', '90 s')
     """
     return number(amount) + (" s" if unit == "seconds" else "")
-
-
-def _read(path: Path) -> str:
-    if path.exists() and not path.is_file() and not path.is_dir():  # whoever opens a pipe waits for ever
-        raise OSError(errno.EINVAL, "not a regular file")
-    return path.read_text("utf-8")
 
 
 def _written(text: str, path: str | os.PathLike[str] | None) -> str:

@@ -97,4 +97,6 @@ class History:
             else array(_WORD, [numbers[word] for word in columns[name]])
             for name in HISTORY_COLUMNS
         }
+        if len({*map(len, self._columns.values())}) > 1:
+            raise ValueError("its history has gaps")
         self._words, self._known = numbers, {}

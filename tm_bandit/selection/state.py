@@ -120,8 +120,19 @@ def _replace(selector: ModelSelector, state: Mapping[str, Any]) -> None:
     if verdict is None:  # version 0.1 judged again
         selector._judge()
     else:
-        lists = {name: tuple(value) for name, value in verdict.items() if isinstance(value, (list, tuple))}
-        selector._said = Verdict(**{**verdict, **lists})
+        selector._said = _verdict(verdict, set(selector._arms))
+
+
+def _verdict(saved: Mapping[str, Any], arms: set[str]) -> Verdict:
+    """Return a verdict that was saved, or raise if it speaks of anything but arms."""
+    likely, certified = (dict(saved[name].items()) for name in ("likely_out", "certified_out"))
+    tied, waiting = (tuple(saved[name]) for name in ("tied", "waiting"))
+    spoken_of = {*tied, *waiting, *([] if saved["best"] is None else [saved["best"]])}
+    for losers in (likely, certified):
+        spoken_of |= {*losers, *losers.values()}
+    if not spoken_of <= arms:
+        raise ValueError("its verdict is about arms that it does not have")
+    return Verdict(saved["best"], saved["level"], likely, certified, tied, waiting)
 
 
 def _check_kind(selector: ModelSelector, state: Mapping[str, Any]) -> None:

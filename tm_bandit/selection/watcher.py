@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tm_bandit._arguments import check_count, check_number, check_options, check_path
-from tm_bandit._files import Stamp, atomic_write, stamp_of
+from tm_bandit._files import Stamp, atomic_write, check_regular, stamp_of
 from tm_bandit._lock import FileLock
 from tm_bandit._weights_file import read_weights
 from tm_bandit.errors import ArmError, BanditError, InputError, brief, one_line, printable
@@ -153,7 +153,7 @@ class Watcher:
     def _state(self) -> tuple[dict[str, Any], dict[str, str], dict[str, Stamp]]:
         """Return what an earlier watcher left: its selector's state, the files of its arms, and the files it saw."""
         try:
-            state = torch.load(self.out / STATE, map_location="cpu", weights_only=True)
+            state = torch.load(check_regular(self.out / STATE), map_location="cpu", weights_only=True)
             paths = {name: os.fspath(path) for name, path in state["paths"].items()}
             stamps = {path: Stamp(*stamp) for path, stamp in state["stamps"].items()}
             known = {saved["name"]: saved["retired"] for saved in state["selector"]["arms"]}
