@@ -103,3 +103,5 @@ def test_actors_that_cannot_be_made(addresses):
         assert ray.is_initialized(), "it was there before"
     with pytest.raises(InputError, match="Expected resources as"):
         RayWorkers(2, resources=3)
+    with pytest.raises(InputError, match=r"resources\['CPU'\]. to be a finite number of at least 0, but got 'all'"):
+        RayWorkers(2, resources={"CPU": "all"})

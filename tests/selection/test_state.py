@@ -205,3 +205,23 @@ def test_parts_that_contradict_the_rest_are_refused(change):
     with pytest.raises(InputError, match="broken state"):
         selector.load_state_dict(state)
     assert selector.result() == result
+
+
+@pytest.mark.parametrize("part", ["moment_count", "moment_mean", "moment_scatter", "rows"])
+def test_samples_that_contradict_an_arm_s_numbers_are_refused(part):
+    reference = ReferenceStatistics(torch.zeros(2), torch.eye(2), 1000)
+
+    def fresh():
+        metric = OptimisticFID("none", reference, bound="naive" if part != "rows" else "witness")
+        draw = {name: lambda n, generator: torch.randn(n, 2, generator=generator) for name in "ab"}
+        return make(draw, metric=metric, budget=60)
+
+    selector = fresh()
+    selector.run(progress=False)
+    state, result = selector.state_dict(), selector.result()
+    assert state["arms"][0]["metric"][part]
+    state["arms"][0]["metric"][part] = state["arms"][0]["metric"][part][:-1]
+    for one in (selector, fresh()):
+        with pytest.raises(InputError, match="broken state"):
+            one.load_state_dict(state)
+    assert selector.result() == result

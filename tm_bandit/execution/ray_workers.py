@@ -9,6 +9,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from tm_bandit._arguments import check_number
 from tm_bandit.errors import InputError, brief
 from tm_bandit.execution.kit import Drawn, Kit, draw, unpack
 from tm_bandit.execution.workers import Workers
@@ -47,7 +48,10 @@ class RayWorkers(Workers):
         if resources is not None and not isinstance(resources, Mapping):
             raise InputError(f"Expected resources as {{name: amount}}, but got {resources!r}.")
         self._ray: Any = ray
-        self._resources = dict({"CPU": 1} if resources is None else resources)
+        needed = {"CPU": 1} if resources is None else resources
+        for name, amount in needed.items():
+            check_number(f"resources[{name!r}]", amount, least=0)
+        self._resources = dict(needed)
         self._address = address
         self._actors: dict[int, Any] = {}
         self._ours = False

@@ -339,6 +339,8 @@ class Arm:
         self.trace = {stats.num_samples: stats for stats in snapshots}
         if self.retired is None:
             self.metric.load_states(state["metric"], self.stats.pulls)
+            if self.metric.num_samples != self.stats.num_samples:
+                raise ValueError(f"arm {self.name!r} has numbers of another count of samples than it has samples")
 
     def _loaded(self, numbers: Mapping[str, Any]) -> ArmStats:
         # Version 0.1 saved two more numbers, which are no longer used.
