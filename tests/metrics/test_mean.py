@@ -8,11 +8,14 @@ import pytest
 import torch
 from torch import nn
 from torchmetrics import MetricCollection, MetricTracker
+from torchmetrics.image import PeakSignalNoiseRatio, TotalVariation
+from torchmetrics.regression import MeanSquaredError
 
 from benchmarks.intervals import LIMITED, RUNS, SCORES, VERY_SKEWED, follow_limited, follow_mean
 from tests.metrics.test_collections import both, rows
 from tm_bandit import ModelSelector, OptimisticMean
 from tm_bandit.errors import InputError, NotReadyError
+from tm_bandit.extractors import Score
 from tm_bandit.functional import betting_lower_bound
 from tm_bandit.metrics.base import LOSS_FIELDS, missing_parts
 
@@ -187,6 +190,39 @@ def test_the_selector_finds_the_best_and_certifies_it():
     arms = {f"p{k}": (lambda n, generator, k=k: (torch.rand(n, 2, generator=generator) + k) / 3) for k in range(3)}
     result = ModelSelector(metric, arms, stop="certified", budget=3000).run(progress=False)
     assert (result.best, result.status, result.higher_is_better) == ("p2", "won", True)
+
+
+@pytest.mark.parametrize("higher", [True, False])
+def test_a_certificate_within_limits_holds_for_rare_scores(higher):
+    """Twenty scores of an arm that is seldom one are often all zero; their differences have hardly any spread then."""
+    wrong = 0
+    for seed in range(200):
+        numbers = scores(40, seed)
+        metrics = [OptimisticMean(higher_is_better=higher, bounded=(0, 1)) for _ in range(2)]
+        metrics[0].update_scores(0.05 + 1e-3 * numbers[:20])
+        metrics[1].update_scores((numbers[20:] < 0.1).double())
+        worse, better = metrics if higher else metrics[::-1]
+        wrong += better.certificate(worse, 20) > 0
+    assert wrong <= 0.05 * 200  # with the sequence of scores without limits in 17
+
+
+@pytest.mark.parametrize("limits", [(0.0, 1.0), (-2.0, 4.0)])
+def test_a_certificate_within_limits_is_the_betting_bound_of_the_differences(limits):
+    one, two = (filled(60, seed=seed, higher_is_better=False, bounded=limits) for seed in (0, 1))
+    reach = limits[1] - limits[0]
+    unit = (one.row_scores(50) - two.row_scores(50)) / (2 * reach) + 0.5
+    expected = 2 * reach * (float(betting_lower_bound(unit, 0.05)) - 0.5)
+    assert one.certificate(two, 50) == pytest.approx(expected)
+    assert -reach <= expected < float((one.row_scores(50) - two.row_scores(50)).mean())
+
+
+def test_the_direction_is_that_of_a_metric_that_says_so():
+    assert OptimisticMean(PeakSignalNoiseRatio(data_range=1.0)).higher_is_better
+    assert not OptimisticMean(MeanSquaredError()).higher_is_better
+    assert not OptimisticMean(Score(TotalVariation())).traits.higher_is_better
+    assert OptimisticMean(TotalVariation(), higher_is_better=True).higher_is_better
+    assert OptimisticMean(lambda x: x).higher_is_better
+    assert OptimisticMean().higher_is_better
 
 
 def test_the_selector_hands_conditions_to_the_score():
