@@ -218,10 +218,9 @@ class PipelineSampler:
         before: Any = getattr(pipe, "scheduler", None)
         bar = getattr(pipe, "_progress_bar_config", {})
         wanted: Any = arguments.pop("scheduler", None) if before is not None else None
-        if isinstance(wanted, type):
-            wanted = wanted.from_config(before.config)
         if wanted is not None:
-            pipe.scheduler = wanted
+            make: Any = wanted.from_config
+            pipe.scheduler = make(before.config) if isinstance(wanted, type) else wanted
         if quiet:
             pipe.set_progress_bar_config(**{**bar, "disable": True})
         try:
