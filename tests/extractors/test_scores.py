@@ -67,6 +67,7 @@ def test_a_metric_with_a_value_per_batch_is_asked_sample_by_sample():
     expected = (IMAGES - torch.stack(targets)).square().flatten(1).mean(1)
     for _ in range(2):
         assert torch.allclose(score(IMAGES, targets), expected)
+    assert torch.allclose(score(IMAGES[:1], targets[:1]), expected[:1])  # the last batch may be short
     assert metric.update_count == 0
 
 

@@ -12,7 +12,7 @@ from torchmetrics.image.fid import NoTrainInceptionV3
 from torchmetrics.wrappers import FeatureShare
 
 from tests._inception import random_images, random_weights_file
-from tm_bandit import OptimisticFID, OptimisticIS, ReferenceStatistics
+from tm_bandit import OptimisticFID, OptimisticIS, OptimisticKID, ReferenceStatistics
 
 DIM = 6
 
@@ -169,6 +169,25 @@ def test_feature_share(weights_file, calls):
     plain.update(buffer)
     assert calls == [2, 1, 1]
     assert torch.equal(pickle.loads(pickle.dumps(metrics["is"])).compute(), metrics["is"].compute())
+
+
+def test_feature_share_of_a_module():
+    seen = []
+
+    class Rows(nn.Module):
+        def forward(self, inputs):
+            seen.append(len(inputs))
+            return inputs
+
+    module, other = Rows(), Rows()
+    reference = ReferenceStatistics.from_features(rows(seed=9), keep_rows=True)
+    metrics = [OptimisticFID(module, reference, bound="none"), OptimisticKID(module, reference)]
+    share = FeatureShare([*metrics, OptimisticIS(other, bound="none")])
+    share.update(rows())
+    assert seen == [len(rows())] * 2  # that of the third is another one
+    alone = OptimisticKID("none", reference)
+    alone.update(rows())
+    assert float(metrics[1].compute()) == float(alone.compute())
 
 
 def test_tracker():

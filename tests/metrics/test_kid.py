@@ -315,6 +315,10 @@ def test_features_whose_kernel_is_not_finite_are_refused(size):
     assert metric.num_samples == 0
     with pytest.raises(InputError, match="scale the features down"):
         OptimisticKID("none", ReferenceStatistics.from_features(large * torch.rand(10, 1), keep_rows=True))
+    rows = torch.full((10, 3), 5e11, dtype=torch.float64)
+    rows[0] = torch.tensor([6e11, 0.0, 0.0])  # the largest entry, and not the longest row
+    with pytest.raises(InputError, match="scale the features down"):
+        metric.update(rows)
     metric.update(torch.full((10, 3), 1e11, dtype=torch.float64))
     assert all(map(math.isfinite, (*map(float, metric.debiased()), float(metric.compute()))))
 

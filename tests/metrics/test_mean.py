@@ -8,11 +8,14 @@ import pytest
 import torch
 from torch import nn
 from torchmetrics import MetricCollection, MetricTracker
+from torchmetrics.image import PeakSignalNoiseRatio, TotalVariation
+from torchmetrics.regression import MeanSquaredError
 
 from benchmarks.intervals import LIMITED, RUNS, SCORES, VERY_SKEWED, follow_limited, follow_mean
 from tests.metrics.test_collections import both, rows
 from tm_bandit import ModelSelector, OptimisticMean
 from tm_bandit.errors import InputError, NotReadyError
+from tm_bandit.extractors import Score
 from tm_bandit.functional import betting_lower_bound
 from tm_bandit.metrics.base import LOSS_FIELDS, missing_parts
 
@@ -228,6 +231,15 @@ def test_arms_that_passed_and_failed_alike_so_far_are_not_tied(bounded):
         assert result.best == "b"
         assert result.status in ("likely", "won")
         assert selector.twins() == {}
+
+
+def test_the_direction_is_that_of_a_metric_that_says_so():
+    assert OptimisticMean(PeakSignalNoiseRatio(data_range=1.0)).higher_is_better
+    assert not OptimisticMean(MeanSquaredError()).higher_is_better
+    assert not OptimisticMean(Score(TotalVariation())).traits.higher_is_better
+    assert OptimisticMean(TotalVariation(), higher_is_better=True).higher_is_better
+    assert OptimisticMean(lambda x: x).higher_is_better
+    assert OptimisticMean().higher_is_better
 
 
 def test_the_selector_hands_conditions_to_the_score():

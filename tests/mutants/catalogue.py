@@ -109,7 +109,7 @@ MUTANTS = [
     Mutant(f"{S}/verdict.py", "return len(counts) * max(", "return max(", "tests/selection/test_verdict.py"),
     Mutant(f"{S}/stopping.py", "2.0 * best.debiased_stderr", "0.0 * best.debiased_stderr", "tests/selection/test_stopping.py"),
     Mutant(f"{S}/setup.py", "metric.delta / (initial + 1)", "metric.delta", "tests/selection tm_bandit/selection/setup.py"),
-    Mutant(f"{S}/verdict.py", "and name in settled}", "}", "tests/selection/test_verdict.py"),
+    Mutant(f"{S}/verdict.py", "and {name, best} <= settled}", "}", "tests/selection/test_verdict.py"),
     Mutant(f"{S}/verdict.py", "duel.difference - _SEEMS * duel.stderr", "duel.difference - 2 * _SEEMS * duel.stderr", "tests/selection/test_verdict.py"),
     # The books of a run.
     Mutant(f"{S}/selector.py", "spent + pending + self.batch_size > self.budget:", "spent + self.batch_size > self.budget:", "tests/selection/test_ask_tell.py"),

@@ -128,6 +128,29 @@ def test_blanks_of_a_safety_checker_are_counted_and_said():
     assert sampler.blanked == 3
 
 
+@pytest.mark.parametrize("form", [lambda found: vars(found), lambda found: found])
+def test_blanks_are_counted_in_dictionaries_too_and_tuples_are_not_asked_for(form):
+    def pipe(prompt, generator, return_dict=True):
+        images, flags = torch.zeros(len(prompt), 3, 4, 4), [True] * len(prompt)
+        return (
+            form(types.SimpleNamespace(images=images, nsfw_content_detected=flags)) if return_dict else (images, flags)
+        )
+
+    sampler = PipelineSampler(pipe, return_dict=False)
+    with pytest.warns(UserWarning, match="made 2 of 2 images black"):
+        sampler(2, seeded(), ["bad", "bad"])
+    assert sampler.blanked == 2
+
+
+def test_one_negative_prompt_is_that_of_every_image(pipes):
+    shared = {"num_inference_steps": 2, "guidance_scale": 4.0}
+    always = PipelineSampler(pipes["sd"], batch_size=2, negative_prompt="ugly", **shared)(5, seeded(), PROMPTS)
+    each = [{"prompt": prompt, "negative_prompt": "ugly"} for prompt in PROMPTS]
+    expected = PipelineSampler(pipes["sd"], batch_size=2, **shared)(5, seeded(), each)
+    assert torch.equal(always, expected)
+    assert (always != PipelineSampler(pipes["sd"], batch_size=2, **shared)(5, seeded(), PROMPTS)).any()
+
+
 def test_pictures_of_any_form():
     pixels = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), dtype=np.uint8)
     expected = torch.from_numpy(pixels).permute(0, 3, 1, 2)
@@ -166,6 +189,9 @@ def test_wrong_arguments(pipes):
         PipelineSampler(3)
     with pytest.raises(InputError, match="`output` to be one of uint8, float"):
         PipelineSampler(pipes["ddpm"], output="pil")
+    for scheduler in ("euler", int):
+        with pytest.raises(InputError, match="`scheduler` to be a scheduler of diffusers or the class of one"):
+            PipelineSampler(pipes["sd"], scheduler=scheduler)
 
 
 def test_arms_of_a_selector_share_noise(pipes):

@@ -9,7 +9,7 @@ import torch
 
 from benchmarks.cost import NOTE, SCENARIOS, TARGET, race
 from tests.selection.toy import MeanMetric, gaussian
-from tm_bandit import ModelSelector
+from tm_bandit import ModelSelector, OptimisticMean
 from tm_bandit.errors import InputError
 from tm_bandit.selection.costs import Costs, seconds_of
 
@@ -105,6 +105,37 @@ def test_where_prices_differ_the_race_begins_after_the_first_batch_of_each():
     assert [plain.step() for _ in range(6)] == [*first, "slow"]
     alike = selector(budget=30_000, cost=dict.fromkeys(ARMS, 50))
     assert [alike.step() for _ in range(6)] == [*ARMS, *ARMS]
+
+
+def test_a_certified_race_ends_although_it_was_clear_before_the_burn_in():
+    def arm(share):
+        return lambda n, generator: (torch.rand(n, 1, generator=generator) < share).float()
+
+    score = OptimisticMean(lambda rows: rows[:, 0], bounded=(0, 1))
+    arms, prices = {"good": arm(0.99), "bad": arm(0.02), "dear": arm(0.01)}, {"good": 1, "bad": 2, "dear": 50}
+    run = ModelSelector(score, arms, budget=20_000, batch_size=10, burn_in=100, stop="certified", cost=prices)
+    result = run.run(progress=False)
+    assert (result.best, result.status, result.stopped_by) == ("good", "won", "stop")
+    assert min(result.num_samples.values()) == 100
+
+
+def test_no_arm_is_shut_out_by_the_luck_of_another_ones_first_batch():
+    def cheap(n, generator):
+        return torch.randn(n, 1, generator=generator)
+
+    drawn = []
+
+    def dear(n, generator):
+        drawn.append(n)
+        return cheap(n, generator) + (-9.0 if len(drawn) == 1 else 9.0) + 1e-3 * len(drawn)
+
+    score = OptimisticMean(lambda rows: rows[:, 0], higher_is_better=False)
+    arms, prices = {"cheap": cheap, "dear": dear}, {"cheap": 1, "dear": 50}
+    run = ModelSelector(score, arms, budget=3000, batch_size=2, cost=prices)
+    while run.step() is not None:
+        beaten = run._verdict.likely_out
+        assert all(run.stats(name).num_samples >= run.burn_in for name in beaten.values())
+    assert run.result().best == "cheap"
 
 
 def test_cheap_arms_are_told_apart_first_and_a_dear_leader_draws_in_step():

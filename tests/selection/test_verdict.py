@@ -45,6 +45,14 @@ def test_an_expensive_arm_that_led_by_luck_is_not_recommended_over_what_more_sam
     assert recommend(replace(board, unbiased=True), {}) == "known"
 
 
+def test_equal_prices_do_not_change_who_counts():
+    arms = [arm("a", 600, value=1.0), arm("b", 400, value=0.5)]
+    drawn_since = {"a": 1000, "b": 1000}  # by an arm that was retired since
+    for prices in ({}, {"a": 2.0, "b": 2.0}):
+        assert recommend(Board(arms, prices=prices), drawn_since) == "a"
+    assert recommend(Board(arms, prices={"a": 1.0, "b": 2.0}), drawn_since) == "b"
+
+
 def test_central_value_falls_back():
     assert central(arm("a", w=1.0, p=3.0, value=2.5)) == 2.5
     assert central(arm("a", w=1.0, p=3.0)) == 2.0
@@ -111,6 +119,16 @@ class TestLikely:
         traces = {one.name: {100: one} for one in arms}
         assert judged(arms, traces=traces, burn_in=100).likely_out == {"b": "a"}
         assert judged(arms, traces=traces, burn_in=101).likely_out == {}
+
+    def test_no_arm_beats_others_before_its_burn_in(self):
+        arms = [arm("a", 90, w=1.0, value=1.0, low=1, high=2), arm("b", w=9.0, value=9.0, low=8, high=9)]
+        traces = {
+            one.name: {one.num_samples: one, 90: arm(one.name, 90, w=one.witness, value=one.debiased)} for one in arms
+        }
+        early, late = (judged(arms, traces=traces, burn_in=burn_in) for burn_in in (91, 90))
+        assert (early.best, early.level, early.likely_out, early.certified_out) == ("a", "open", {}, {})
+        assert (late.level, late.certified_out) == ("won", {"b": "a"})
+        assert judged(arms, traces=traces, burn_in=90, certifies_from=None).likely_out == {"b": "a"}
 
     @pytest.mark.parametrize(("share", "waiting"), [(0.4, ()), (0.6, ("b",)), (0.9, ("b",))])
     def test_an_arm_that_seems_worse_waits(self, share, waiting):

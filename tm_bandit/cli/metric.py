@@ -131,4 +131,4 @@ def _make_mean(arguments: argparse.Namespace, shared: dict[str, Any]) -> Optimis
             f"{type(score).__name__}."
         )
     bounded = None if arguments.bounded is None else tuple(arguments.bounded)
-    return OptimisticMean(score, not arguments.lower_is_better, bounded, **shared)
+    return OptimisticMean(score, False if arguments.lower_is_better else None, bounded, **shared)

@@ -88,6 +88,13 @@ class Network:
         if self.module is not None:
             self.module.to(device=device, dtype=dtype)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether they call the same thing in the same way: metrics that are given one module make a network each."""
+        return isinstance(other, Network) and type(other) is type(self) and other.function is self.function
+
+    def __hash__(self) -> int:
+        return hash((type(self), id(self.function)))
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Network:
         """Return the network itself: clones of a metric share it."""
         return self
@@ -178,7 +185,7 @@ class Extractor:
             return check_output(inputs, inputs, self.name)
         self.check(inputs)
         # `FeatureShare` gives all metrics the network of the first, even if they have another one.
-        run = network if network is not None and _behind(network) is self.network else self.network
+        run = network if network is not None and _behind(network) == self.network else self.network
         return check_output(run(inputs, self.layer), inputs, self.name)
 
     def check(self, inputs: Any) -> None:

@@ -85,7 +85,7 @@ class Score:
     def _from_metric(self, metric: Metric, given: tuple[Any, ...], count: int) -> Any:
         try:
             with evaluating(metric):
-                value = None if self._one_by_one else metric(*map(_stacked, given))
+                value = None if self._one_by_one and count > 1 else metric(*map(_stacked, given))
                 if count > 1 and (value is None or (isinstance(value, Tensor) and value.numel() == 1)):
                     self._one_by_one = True
                     singles = [[part[i : i + 1] for part in given] for i in range(count)]

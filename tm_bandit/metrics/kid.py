@@ -236,8 +236,9 @@ class OptimisticKID(ReferencedMetric):
         """Refuse rows whose kernel values are so large that their squares' squares are not finite."""
         if not rows.shape[0]:
             return
-        longest = as_float64(rows[rows.detach().abs().amax(dim=1).argmax()][None])
-        # A positive definite kernel is largest where a row meets itself.
+        values = as_float64(rows.detach())
+        longest = values[values.norm(dim=1).argmax()][None]
+        # A positive definite kernel is largest where a row meets itself; those in use grow with its length.
         largest = self.scale * abs(float(self.kernel(longest, longest)))
         if not largest <= _LARGEST_KERNEL:
             raise InputError(

@@ -47,8 +47,9 @@ class OptimisticMean(OptimisticMetric):
     ``bounded=(low, high)`` that is proved at every count, from the first sample on, for any distribution within these
     limits (betting; see :func:`~tm_bandit.functional.betting_lower_bound`). Without limits it is an asymptotic
     confidence sequence (estimated variance): infinite below 10 samples, and up to about 50 a good approximation rather
-    than a guarantee; no arm is certified below 200. Narrow limits help: the first bets are cautious, so the interval
-    is wider than that of scores without limits until there are several times ``(range / deviation)^2 / 4`` samples.
+    than a guarantee; no arm is certified below 200. The same holds for differences between arms. Narrow limits help:
+    the first bets are cautious, so the interval is wider than that of scores without limits until there are several
+    times ``(range / deviation)^2 / 4`` samples.
 
     As input to ``forward`` and ``update`` the metric accepts samples, whatever the score takes, and ``conditions``, one
     per sample, if the score needs them; as output of ``forward`` and ``compute`` it returns a scalar tensor.
@@ -57,7 +58,7 @@ class OptimisticMean(OptimisticMetric):
         score: ``samples -> (n,)`` or ``(samples, conditions) -> (n,)``: a callable, a module, or a torchmetrics metric
             (sample by sample, if it returns one value per batch; it is reset afterwards). It is shared by all copies
             and not saved. Left out if scores are computed elsewhere (:meth:`update_scores`).
-        higher_is_better: the direction of the score.
+        higher_is_better: the direction of the score; ``None`` is that of a torchmetrics metric that says so, else true.
         bounded: the smallest and the largest value that the score can have, or ``None`` if there are no limits.
         delta: failure probability of the bound.
         horizon: number of looks at which the bound must hold together; ``delta`` is divided by it.
@@ -89,7 +90,7 @@ class OptimisticMean(OptimisticMetric):
     def __init__(
         self,
         score: Callable[..., Any] | nn.Module | Score | None = None,
-        higher_is_better: bool = True,
+        higher_is_better: bool | None = None,
         bounded: tuple[float, float] | None = None,
         delta: float = 0.05,
         horizon: int | None = None,
@@ -98,6 +99,10 @@ class OptimisticMean(OptimisticMetric):
         **kwargs: Any,
     ) -> None:
         super().__init__(delta=delta, horizon=horizon, **kwargs)
+        if higher_is_better is None:
+            function = score.function if isinstance(score, Score) else score
+            # That of a metric may be None, too.
+            higher_is_better = getattr(function, "higher_is_better", None) is not False
         self._higher = check_flag("higher_is_better", higher_is_better)
         self.bounded = bounded
         self.width = width

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -18,6 +19,9 @@ from tm_bandit.execution.conditions import is_sequence
 #: Names under which pipelines take conditions, and those under which they return samples.
 _CONDITIONS = ("prompt", "class_labels")
 _OUTPUTS = ("images", "frames", "audios")
+
+#: Further texts, of which pipelines that get a list of prompts take one per prompt.
+_TEXTS = re.compile(r"(negative_)?prompt(_\d)?")
 
 
 class PipelineSampler:
@@ -89,6 +93,15 @@ class PipelineSampler:
                 f"Expected arguments of {type(self.pipe).__name__}, but got {', '.join(sorted(unknown))}; it takes "
                 f"{', '.join(sorted(self._takes))}."
             )
+        wanted = arguments.get("scheduler")
+        if (
+            getattr(self.pipe, "scheduler", None) is not None
+            and wanted is not None
+            and not hasattr(wanted, "from_config")
+        ):
+            raise InputError(
+                f"Expected `scheduler` to be a scheduler of diffusers or the class of one, but got {wanted!r}."
+            )
 
     def arms(self, variants: Mapping[str, Mapping[str, Any]]) -> dict[str, PipelineSampler]:
         """Return samplers of this pipeline, one for each combination of further arguments.
@@ -153,12 +166,14 @@ class PipelineSampler:
 
     def _call(self, seeds: list[int], conditions: Sequence[Any] | None, fixed: Mapping[str, Any]) -> Tensor:
         count = len(seeds)
-        arguments = {**fixed, **self._conditions(count, conditions, fixed)}
+        texts = {k: [v] * count for k, v in fixed.items() if isinstance(v, str) and _TEXTS.fullmatch(k)}
+        arguments = {**fixed, **texts, **self._conditions(count, conditions, fixed)}
         if "generator" in self._takes or self._takes_all:
             # On the CPU: diffusers moves the noise to the pipeline's device, so every device draws the same.
             arguments["generator"] = [torch.Generator().manual_seed(seed) for seed in seeds]
         if "output_type" in self._takes:
             arguments.setdefault("output_type", "pt")
+        arguments.pop("return_dict", None)  # a tuple does not say which part is what
         found = self.pipe(**arguments)
         images = _as_images(_first(found), self.output)
         if len(images) != count:
@@ -201,12 +216,12 @@ class PipelineSampler:
         quiet = hasattr(pipe, "set_progress_bar_config")
         before: Any = getattr(pipe, "scheduler", None)
         bar = getattr(pipe, "_progress_bar_config", {})
-        if quiet:
-            pipe.set_progress_bar_config(**{**bar, "disable": True})
         wanted: Any = arguments.pop("scheduler", None) if before is not None else None
         if wanted is not None:
-            make: Any = getattr(wanted, "from_config", None)
+            make: Any = wanted.from_config
             pipe.scheduler = make(before.config) if isinstance(wanted, type) else wanted
+        if quiet:
+            pipe.set_progress_bar_config(**{**bar, "disable": True})
         try:
             yield arguments
         finally:
@@ -216,7 +231,7 @@ class PipelineSampler:
                 pipe.set_progress_bar_config(**bar)
 
     def _count_blanks(self, found: Any) -> None:
-        flags = getattr(found, "nsfw_content_detected", None) or []
+        flags = _named(found, "nsfw_content_detected") or []
         blanks = sum(map(bool, flags))
         if blanks and not self.blanked:
             warn(
@@ -231,10 +246,14 @@ def _draw(generator: torch.Generator | None) -> Tensor:
     return torch.randint(2**62, (), generator=generator, device=device)
 
 
+def _named(found: Any, name: str) -> Any:
+    return found.get(name) if isinstance(found, Mapping) else getattr(found, name, None)
+
+
 def _first(found: Any) -> Any:
     """Return the samples in what a pipeline returned: an object, a dictionary or a tuple."""
     for name in _OUTPUTS:
-        value = found.get(name) if isinstance(found, Mapping) else getattr(found, name, None)
+        value = _named(found, name)
         if value is not None:
             return value
     return found[0] if isinstance(found, tuple) else found

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tm_bandit.comparison import Comparison
-from tm_bandit.policies.board import Board
+from tm_bandit.policies.board import Board, differ
 from tm_bandit.policies.policy import ArmStats, central
 
 Status = Literal["won", "likely", "tie", "target_met", "budget_exhausted", "unfinished"]
@@ -84,7 +84,9 @@ def recommend(board: Board, drawn_since: Mapping[str, int]) -> str | None:
         board: the arms to choose from.
         drawn_since: see :func:`contenders`.
     """
-    pool = sorted(contenders(board, drawn_since, board.prices), key=lambda arm: -arm.num_samples)
+    pool = sorted(
+        contenders(board, drawn_since, board.prices if differ(board.prices) else None), key=lambda arm: -arm.num_samples
+    )
     if not pool:
         return None
     known = [arm for arm in pool if not math.isnan(central(arm))]
@@ -117,7 +119,8 @@ def judge(
         epsilon: differences up to this do not matter.
         preferred: what the policy recommends, if it has an opinion; it counts unless it is certainly worse.
         certifies_from: fewest samples with which anything is certified; ``None`` if nothing ever is.
-        burn_in: fewest samples with which an arm may be beaten, so that an unlucky start does not shut it out.
+        burn_in: fewest samples with which an arm may be beaten or beat others, so that nobody's luck at the start shuts
+            an arm out.
     """
     if not board:
         return Verdict(None, "open")
@@ -125,17 +128,17 @@ def judge(
     known = Verdict(None, "open") if before is None else before
     likely, certified = (_still_out(beaten, there) for beaten in (known.likely_out, known.certified_out))
     standing = [arm for arm in board if arm.name not in likely] or list(board)
+    settled = {arm.name for arm in board if arm.num_samples >= burn_in}
     enough = set() if certifies_from is None else {arm.name for arm in board if arm.num_samples >= certifies_from}
 
     def proved(worse: str, better: str) -> bool:
-        return {worse, better} <= enough and board.certified(worse, better) > -epsilon
+        return {worse, better} <= settled & enough and board.certified(worse, better) > -epsilon
 
     best = recommend(board.only(standing), drawn_since) or standing[0].name
     if preferred != best and any(arm.name == preferred for arm in standing) and not proved(str(preferred), best):
         best = str(preferred)
     duels = {arm.name: board.compare(arm.name, best) for arm in standing if arm.name != best}
-    settled = {arm.name for arm in board if arm.num_samples >= burn_in}
-    likely |= {name: best for name, duel in duels.items() if duel.lower > -epsilon and name in settled}
+    likely |= {name: best for name, duel in duels.items() if duel.lower > -epsilon and {name, best} <= settled}
     likely.pop(best, None)
     rivals = [arm.name for arm in board if arm.name != best and arm.name not in certified]
     certified |= {name: best for name in rivals if proved(name, best)}
