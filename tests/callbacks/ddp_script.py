@@ -12,14 +12,9 @@ import torch.distributed as dist
 from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint
 from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
 from models import Calm, Gen, bandit, calm_loaders, fid, trainer
-from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 
 from tm_bandit import OptimisticKID, OptimisticMean
-
-try:
-    from torch.distributed.fsdp import fully_shard
-except ImportError:  # torch 2.5 has it where it is not public yet
-    from torch.distributed._composable.fsdp import fully_shard
 
 
 class Sick(Calm):

@@ -7,12 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from lightning_utilities.core.imports import RequirementCache
 
 SCRIPT = Path(__file__).with_name("ddp_script.py")
 SHARED = ("uneven", "averaged", "memory")
-# FSDP of torch 2.5 wants a GPU: on a CPU it raises, or dies of a segmentation fault.
-SHARDED = ("fsdp", "fsdp2") if RequirementCache("torch>=2.6") else ()
+SHARDED = ("fsdp", "fsdp2")
 
 
 def launch(folder, devices, *cases):
@@ -125,8 +123,7 @@ def test_a_sampler_that_fails_on_one_rank_is_refused_on_all(together):
     assert zero.startswith("InputError")
 
 
-@pytest.mark.skipif(not SHARDED, reason="FSDP of torch 2.5 wants a GPU")
-@pytest.mark.parametrize("case", ["fsdp", "fsdp2"])
+@pytest.mark.parametrize("case", SHARDED)
 def test_sharded_modules_are_written_whole_and_compared_afterwards(together, case):
     weights = [rank[case]["weights"] for rank in together[0]]
     assert weights[0] != weights[1], "each rank has a piece"
