@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
+from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
 from tm_bandit._failures import reason_of, warn_of_failure
 from tm_bandit.callbacks._also import Companions
 from tm_bandit.callbacks._arms import Arm
+from tm_bandit.callbacks._report import Advance
 from tm_bandit.callbacks._sampling import RowSampler
 from tm_bandit.callbacks._store import ArmStore
 from tm_bandit.callbacks._weights import BorrowedModule, Fitted
@@ -22,11 +23,6 @@ from tm_bandit.execution.draw import chunk_seed
 from tm_bandit.execution.ranks import Ranks, Share
 from tm_bandit.pull import Pull
 from tm_bandit.selection.selector import ModelSelector
-
-if TYPE_CHECKING:
-    from lightning.pytorch import LightningModule, Trainer
-
-    from tm_bandit.callbacks._report import Advance
 
 
 @dataclass
@@ -49,6 +45,7 @@ class Outcome:
         return {**self.failed, **self.unusable}
 
 
+@dataclass(eq=False)
 class PullLoop:
     """Makes the pulls of one validation; on all ranks.
 
@@ -61,23 +58,17 @@ class PullLoop:
         companions: other metrics, which get the samples as they were drawn.
     """
 
-    def __init__(
-        self,
-        rows: RowSampler,
-        store: ArmStore,
-        arms: Mapping[str, Arm],
-        batch_size: int,
-        ranks: Ranks,
-        companions: Companions,
-    ) -> None:
-        self.rows = rows
-        self.companions = companions
-        self.store = store
-        self.arms = arms
-        self.share = Share(batch_size, rows.chunk_size, ranks.world_size)
-        self.ranks = ranks
-        self._fitted: dict[str, Fitted] = {}
-        self._logged: set[str] = set()
+    rows: RowSampler
+    store: ArmStore
+    arms: Mapping[str, Arm]
+    batch_size: int
+    ranks: Ranks
+    companions: Companions
+    _fitted: dict[str, Fitted] = field(default_factory=dict, init=False)
+    _logged: set[str] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        self.share = Share(self.batch_size, self.rows.chunk_size, self.ranks.world_size)
 
     def run(
         self,
@@ -99,9 +90,8 @@ class PullLoop:
             pulls: the most pulls to make.
             advance: moves the progress bar.
         """
-        batch = self.share.batch_size
         if selector is not None:
-            selector.extend_budget(selector.spent + pulls * batch - selector.budget)
+            selector.extend_budget(selector.spent + pulls * self.batch_size - selector.budget)
             for name in selector.arms:
                 selector.release_arm(name)
         outcome = Outcome()

@@ -8,10 +8,11 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar, TQDMProgressBar
 from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
 from lightning.pytorch.loggers import CSVLogger
@@ -19,21 +20,20 @@ from lightning_utilities.core.imports import RequirementCache
 
 from tm_bandit._device import exact_device
 from tm_bandit._files import atomic_write
+from tm_bandit.callbacks._arms import Arm
 from tm_bandit.callbacks._folder import RunFolder
 from tm_bandit.errors import brief
 from tm_bandit.report.encoding import encode
-from tm_bandit.report.result import COLUMNS, SelectionResult, number, with_interval
+from tm_bandit.report.result import COLUMNS, SelectionResult, central_score, number, with_interval
 from tm_bandit.report.thumbnails import sheet
-
-if TYPE_CHECKING:
-    from lightning.pytorch import LightningModule, Trainer
-
-    from tm_bandit.callbacks._arms import Arm
 
 _MATPLOTLIB = RequirementCache("matplotlib")
 
 RESULT = "selection.json"
 PLOT = "selection.png"
+
+#: Moves a progress bar on by a number of samples.
+Advance = Callable[[int], object]
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def scalars(
 
 
 def _score(row: dict[str, Any], worst: float) -> float:
-    score = float(row["estimate"] if math.isnan(row["debiased"]) else row["debiased"])
+    score = central_score(row)
     return worst if math.isnan(score) else score
 
 
@@ -170,11 +170,8 @@ def line(
     row = next(row for row in result.arms if row["arm"] == result.best)
     score = with_interval(values["best"], row["lower"], row["upper"])
     newcomer = "the newest" if values["current_is_best"] else f"the newest has {number(values['current'])}"
-    verdict = {"won": "certified", "budget_exhausted": "not settled", "unfinished": "not settled"}.get(
-        result.status, result.status
-    )
-    if result.unrivalled:
-        verdict = "the only arm"
+    words = {"won": "certified", "budget_exhausted": "not settled", "unfinished": "not settled"}
+    verdict = "the only arm" if result.unrivalled else words.get(result.status, result.status)
     rivals = f" with {', '.join(result.tied)}" if result.tied else ""
     notes = [note for note in result.notes if note not in said]
     said.update(notes)
@@ -343,12 +340,6 @@ def _save(figure: Any, target: Path, run: str = "") -> None:
         figure.savefig(path, dpi=120, bbox_inches="tight", metadata=metadata)
 
 
-class Advance(Protocol):
-    """Moves a progress bar on by a number of samples."""
-
-    def __call__(self, samples: int) -> None: ...
-
-
 @contextmanager
 def progress(trainer: Trainer, prefix: str, total: int) -> Iterator[Advance]:
     """Show how the budget is spent, in the style of the Trainer's own bar; nothing if it has none.
@@ -376,6 +367,6 @@ def progress(trainer: Trainer, prefix: str, total: int) -> Iterator[Advance]:
             bar.refresh()
     elif isinstance(bar, TQDMProgressBar) and bar.is_enabled:
         with Tqdm(desc=prefix, total=total, unit="sample", position=2 * bar.process_position + 2, leave=False) as tqdm:
-            yield lambda samples: tqdm.update(samples) and None
+            yield tqdm.update
     else:
         yield lambda samples: None

@@ -129,7 +129,7 @@ def take_up(store: ArmStore, selector: ModelSelector, point: ResumePoint, live: 
 
 def _recover(store: ArmStore, state: Mapping[str, Any]) -> None:
     if state["validation"]:
-        store.recover(state["files"], state["born"], state["dropped"])
+        store.recover(state)
     else:
         store.adopt_untagged({name: filed["file"] for name, filed in state["files"].items()})
 

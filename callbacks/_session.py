@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
 from tm_bandit._guards import preserved_rng
@@ -18,7 +19,7 @@ from tm_bandit.callbacks._arms import Arm, losers, note_variant, surplus
 from tm_bandit.callbacks._books import STRIKES, Books
 from tm_bandit.callbacks._checkpoint import is_on_disk
 from tm_bandit.callbacks._commit import Commit
-from tm_bandit.callbacks._distributed import check_shared, ranks_of
+from tm_bandit.callbacks._distributed import agreed, check_shared, ranks_of
 from tm_bandit.callbacks._folder import disown
 from tm_bandit.callbacks._opening import is_dev_run, is_validation_next, open_folder, warn_of_idle_ranks
 from tm_bandit.callbacks._pulls import Outcome, PullLoop
@@ -42,8 +43,6 @@ from tm_bandit.report.result import SelectionResult
 from tm_bandit.selection.selector import ModelSelector
 
 if TYPE_CHECKING:
-    from lightning.pytorch import LightningModule, Trainer
-
     from tm_bandit.callbacks.bandit_checkpoint import BanditCheckpoint
 
 
@@ -103,8 +102,9 @@ class Session:
             self._resumed = point
             with suppress(Exception):  # tensors of a kind that has no bytes
                 self._live_tag = content_tag(persistent_tensors(self.module)) if self.ranks.is_zero else ""
-        self.store = ArmStore(folder, self.settings.store, active=not is_dev_run(self.trainer))
-        self._disk = Commit(self.store, self.ranks, self.trainer, self.settings.key, self._say)
+        active = not is_dev_run(self.trainer)
+        self.store = ArmStore(folder, self.settings.store, self.trainer, self.ranks, active)
+        self._disk = Commit(self.store, self.trainer, self.settings.key, self._say)
         try:
             if self.store.active:
                 check_shared(folder.root, self.ranks, everywhere=self.settings.store == "disk")
@@ -124,16 +124,12 @@ class Session:
 
     def _rehearse(self) -> None:
         """Draw a sample, look at a validation batch, write the weights: a mistake costs seconds, not an epoch."""
-        error: Exception | None = None
-        with preserved_rng(), torch.inference_mode(False), torch.no_grad(), BorrowedModule(self.module) as borrowed:
-            try:
+        with self._borrowing() as borrowed:
+            with agreed(self.ranks):
                 if self._collector is not None and self.trainer.enable_validation:
                     self._collector.check(validation_loaders(self.trainer), self.module.device)
                 self._rows.rehearse(self.trainer, self.module, self.settings.batch_size)
-            except Exception as reason:  # any: the other ranks must learn of it before all of them stop
-                error = reason
-            self.ranks.agree(error)
-            self.store.rehearse(self.trainer, borrowed, self.ranks)
+            self.store.rehearse(borrowed)
 
     def _find_reference(self, state: dict[str, Any]) -> None:
         """Restore the reference that was collected before the interruption, if it is unchanged."""
@@ -161,14 +157,8 @@ class Session:
 
     def _start_selector(self) -> None:
         """Make the selector, which needs the reference, and give it the arms of a resumed training run."""
-        outcome: Summary | None = None
-        error: Exception | None = None
-        if self.ranks.is_zero:
-            try:
-                outcome = self._make_selector()
-            except Exception as reason:  # any: the other ranks must learn of it before they wait for the arms
-                error = reason
-        self.ranks.agree(error)
+        with agreed(self.ranks):
+            outcome = self._make_selector() if self.ranks.is_zero else None
         tables = ("files", "tags", "born", "dropped")
         self.books, self.cut_off, self._summary, found = self.ranks.tell(
             (self.books, self.cut_off, outcome, {name: getattr(self.store, name) for name in tables})
@@ -284,7 +274,7 @@ class Session:
             self.books.confirmed = self.books.dumped
 
     def _drop_missing(self) -> None:
-        for weights in self.store.missing({arm.weights for arm in self.books.arms.values()}, self.ranks):
+        for weights in self.store.missing({arm.weights for arm in self.books.arms.values()}):
             for arm in [arm for arm in self.books.arms.values() if arm.weights == weights]:
                 del self.books.arms[arm.name]
                 file = self.store.files.get(weights, weights)
@@ -297,14 +287,14 @@ class Session:
         """Add weights, and return their tags by name."""
         if self.store.kind == "disk":
             for name in self.store.unwritten():  # an earlier attempt failed
-                self.store.write(name, self.trainer, borrowed, self.ranks)
+                self.store.write(name, borrowed)
         names = []
         for averaged, weights in sources.items():
             arms = [Arm(step, averaged, variant) for variant in self.settings.variants]
             arms = [arm for arm in arms if arm.name not in self.books.known]
             if arms:
                 names.append(arms[0].weights)
-                self.store.add(arms[0].weights, weights, self.books.number + 1, self.trainer, borrowed, self.ranks)
+                self.store.add(arms[0].weights, weights, self.books.number + 1, borrowed)
             for arm in arms:
                 self.books.admit(arm)
                 if self._selector is not None:
@@ -406,7 +396,7 @@ class Session:
         if not summary.best_arm:
             return
         best = kept[summary.best_arm].weights
-        self.store.write(best, self.trainer, borrowed, self.ranks)
+        self.store.write(best, borrowed)
         if self.store.kind == "memory" and self.store.has_file(best):
             for name in self.store.in_both():
                 if name != best:
@@ -432,7 +422,7 @@ class Session:
             return None
         with self._borrowing() as borrowed:
             for name in names:
-                self.store.write(name, self.trainer, borrowed, self.ranks)
+                self.store.write(name, borrowed)
         return None if self._summary is None else self._commit(self._summary)
 
     def publish(self) -> None:
@@ -456,13 +446,9 @@ class Session:
 
     def hold(self) -> None:
         """Keep other processes from training in the folder of the run; on all ranks."""
-        error: Exception | None = None
-        if self.store.active and self.ranks.is_zero:
-            try:
+        with agreed(self.ranks):
+            if self.store.active and self.ranks.is_zero:
                 self.store.folder.lock()
-            except InputError as reason:
-                error = reason
-        self.ranks.agree(error)
 
     def release(self) -> None:
         """Let other processes train in the folder of the run."""

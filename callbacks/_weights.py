@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
+from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import WeightAveraging
 from torch import Tensor, nn
 from typing_extensions import Self
 
 from tm_bandit.selection.checkpoints import match_weights
-
-if TYPE_CHECKING:
-    from lightning.pytorch import Trainer
 
 Weights = dict[str, Tensor]
 
@@ -76,9 +73,7 @@ class BorrowedModule(Generic[M]):
         self._modes_inside = [(part, part.training) for part, _ in self._modes]
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._reset(self._values, self._modes)
         for parameter, grad, requires_grad in self._grads:
             parameter.requires_grad_(requires_grad)
@@ -123,10 +118,8 @@ class BorrowedModule(Generic[M]):
     def live_by_alias(self) -> Weights:
         """Return what :meth:`live` returns, with tied weights under all their names."""
         values = {id(tensor): value for tensor, value in self._values}
-        named = [
-            *self.module.named_parameters(remove_duplicate=False),
-            *self.module.named_buffers(remove_duplicate=False),
-        ]
+        module = self.module
+        named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
         return {name: values[id(tensor)] for name, tensor in named if id(tensor) in values}
 
     def live(self) -> Weights:

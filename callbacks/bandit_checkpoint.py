@@ -206,23 +206,13 @@ class BanditCheckpoint(Checkpoint):
         self._point: ResumePoint | None = None
         self._loading: dict[str, Any] | None = None
         self._running = False
-        self._owner: tuple[Any, Any] = (lambda: None, lambda: None)
+        #: Weak references to the Trainer and the module.
+        self._owner: tuple[Any, ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy (for a spawned process, or made by a user) is the same callback before any training.
-        blank = {
-            "_session": None,
-            "_afterwards": None,
-            "_point": None,
-            "_loading": None,
-            "_running": False,
-            "_owner": None,
-        }
-        return {**self.__dict__, **blank}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._owner = (lambda: None, lambda: None)
+        blank = dict.fromkeys(("_session", "_afterwards", "_point", "_loading"))
+        return {**self.__dict__, **blank, "_running": False, "_owner": ()}
 
     @property
     @override
@@ -297,7 +287,7 @@ class BanditCheckpoint(Checkpoint):
                 "`lightning.pytorch`."
             )
         check_whole(trainer) if self.evaluate == "after" else refuse_sharded(trainer)
-        if self._owner[0]() is not trainer or self._owner[1]() is not pl_module:
+        if [owner() for owner in self._owner] != [trainer, pl_module]:
             # The arms of another model, or of an earlier training, do not compete here.
             if self._session is not None:
                 self._session.close()
@@ -363,12 +353,9 @@ class BanditCheckpoint(Checkpoint):
     @override
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         later = self._afterwards
-        if (
-            later is not None
-            and self._is_training(trainer)
-            and self.counts(trainer)
-            and trainer.global_step != later.step
-        ):
+        if later is None or not self._is_training(trainer) or not self.counts(trainer):
+            return
+        if trainer.global_step != later.step:
             later.save(trainer)
 
     @override
@@ -420,11 +407,9 @@ class BanditCheckpoint(Checkpoint):
         if trainer.state.fn != TrainerFn.FITTING or self._running:
             return
         path = os.path.abspath(trainer.ckpt_path or "")
-        states = checkpoint.get("callbacks", {}).values()
+        states, others = checkpoint.get("callbacks", {}).values(), trainer.checkpoint_callbacks
         written = [state.get("dirpath") for state in states if isinstance(state, dict)]
-        written += [
-            getattr(callback, "dirpath", None) for callback in trainer.checkpoint_callbacks if callback is not self
-        ]
+        written += [getattr(other, "dirpath", None) for other in others if other is not self]
         folders = {os.path.realpath(folder) for folder in written if isinstance(folder, (str, os.PathLike))}
         in_place = os.path.realpath(os.path.dirname(path)) in folders
         self._loading = {"step": int(checkpoint.get("global_step", 0)), "path": path, "in_place": in_place}
@@ -455,8 +440,6 @@ class BanditCheckpoint(Checkpoint):
         return trainer.global_step >= self.min_step and (trainer.current_epoch + 1) % self.every_n_epochs == 0
 
     def _adopt(self, summary: Summary | None) -> None:
-        if summary is None:
-            return
-        self._values = summary.values
-        self._result = summary.result
-        self.best_model_path = summary.best_path
+        if summary is not None:
+            self._values, self._result = summary.values, summary.result
+            self.best_model_path = summary.best_path
