@@ -112,14 +112,8 @@ class Afterwards:
                 settings.sampler,
                 variants=settings.variants,
                 budget=settings.budget * len(self.files),
-                batch_size=settings.batch_size,
-                policy=settings.policy,
-                stop=settings.stop,
-                goal=settings.goal,
-                seed=settings.seed,
                 burn_in=settings.burn_in,
-                pairing=settings.pairing,
-                conditions=settings.conditions,
+                **settings.selection(),
             )
         alone = self.ranks.world_size == 1
         return selector.run(progress=False, workers=0 if alone else None, chunk_size=settings.chunk_size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -40,6 +40,7 @@ def check_also(also: Metric | MetricCollection | None) -> MetricCollection | Non
     return also
 
 
+@dataclass(eq=False)
 class Companions:
     """Statistics of the other metrics, arm by arm; every rank adds its own samples, and values are synced.
 
@@ -50,10 +51,9 @@ class Companions:
         warn: gets text and kind of an error, and reports the first of a kind; a companion never ends training.
     """
 
-    def __init__(self, metrics: MetricCollection | None, warn: Callable[[str, str], None]) -> None:
-        self.metrics = metrics
-        self._warn = warn
-        self._of: dict[str, MetricCollection] = {}
+    metrics: MetricCollection | None
+    warn: Callable[[str, str], None]
+    _of: dict[str, MetricCollection] = field(default_factory=dict, init=False)
 
     def _get(self, arm: str, device: torch.device) -> MetricCollection:
         if arm not in self._of:
@@ -75,7 +75,7 @@ class Companions:
             batch = torch.cat(list(samples))[:count]
             self._get(arm, batch.device).update(batch)
         except Exception as error:  # whatever a metric makes of the samples of a broken arm
-            self._warn(f"the metrics of also= could not take samples of {arm} ({error})", "also")
+            self.warn(f"the metrics of also= could not take samples of {arm} ({error})", "also")
 
     def extend(self, summary: Summary, step: int, arms: Mapping[str, Arm], device: torch.device) -> Summary:
         """Add what they say about the newest and the best arm to a summary, and forget dropped arms; on all ranks.
@@ -115,5 +115,5 @@ class Companions:
             value = metric.debiased().value if isinstance(metric, OptimisticMetric) else metric.compute()
             return float(value[0] if isinstance(value, (tuple, list)) else value)
         except Exception as error:  # too few samples, or none
-            self._warn(f"{complaint} ({error})", "also")
+            self.warn(f"{complaint} ({error})", "also")
             return None

@@ -13,7 +13,7 @@ from tm_bandit.callbacks._arms import Arm
 from tm_bandit.callbacks._folder import RunFolder
 from tm_bandit.callbacks._sidecar import Sidecar, check_state, choose, read_sidecars, restrict
 from tm_bandit.callbacks._store import ArmStore
-from tm_bandit.errors import BrokenStateError, InputError
+from tm_bandit.errors import BrokenStateError, InputError, brief
 from tm_bandit.selection.selector import ModelSelector
 
 STATE_VERSION = 2
@@ -152,13 +152,10 @@ def _load(
             # Arms of this checkpoint that were dropped later come back if their files are still there.
             back = [arm.name for arm in arms if arm.name in dropped and arm.weights in store.files]
             selector.load_state_dict(restrict(statistics, known - set(back)))
-        except InputError as error:
-            if not isinstance(error, BrokenStateError):
-                raise  # of another kind of run: a setting has changed
-            rank_zero_warn(f"The statistics in {folder.root / sidecar.name} cannot be used ({error}).")
-            continue
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            rank_zero_warn(f"The statistics in {folder.root / sidecar.name} cannot be used ({error!r}).")
+            if isinstance(error, InputError) and not isinstance(error, BrokenStateError):
+                raise  # of another kind of run: a setting has changed
+            rank_zero_warn(f"The statistics in {folder.root / sidecar.name} cannot be used ({brief(error)}).")
             continue
         _say_what_is_lost(folder, arms, back, selector)
         if relation == "next":
@@ -168,9 +165,7 @@ def _load(
             before = sidecar.lineage[: sidecar.lineage.index(before[0]) + 1]
         return Resumed(saved, before)
     if saved["arms"]:
-        rank_zero_warn(
-            f"The statistics of the arms are missing in {folder.root}; the arms are kept and are sampled again."
-        )
+        rank_zero_warn(f"The statistics of the arms are missing in {folder.root}; the arms are kept and sampled again.")
     return None
 
 

@@ -13,7 +13,7 @@ from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
 from tm_bandit._guards import preserved_rng
 from tm_bandit._weights_file import content_tag
-from tm_bandit.callbacks import _report
+from tm_bandit.callbacks import _reference, _report
 from tm_bandit.callbacks._also import Companions
 from tm_bandit.callbacks._arms import Arm, losers, note_variant, surplus
 from tm_bandit.callbacks._books import STRIKES, Books
@@ -23,13 +23,6 @@ from tm_bandit.callbacks._distributed import agreed, check_shared, ranks_of
 from tm_bandit.callbacks._folder import disown
 from tm_bandit.callbacks._opening import is_dev_run, is_validation_next, open_folder, warn_of_idle_ranks
 from tm_bandit.callbacks._pulls import Outcome, PullLoop
-from tm_bandit.callbacks._reference import (
-    REFERENCE,
-    ReferenceCollector,
-    lacks_reference,
-    reference_tag,
-    validation_loaders,
-)
 from tm_bandit.callbacks._report import Summary
 from tm_bandit.callbacks._resume import ResumePoint, checked, take_up
 from tm_bandit.callbacks._sampling import RowSampler
@@ -71,7 +64,7 @@ class Session:
         self._resumed: ResumePoint | None = None
         self._live_tag = ""
         self._missed: tuple[int, dict[bool, Weights]] | None = None
-        self._collector: ReferenceCollector | None = None
+        self._collector: _reference.ReferenceCollector | None = None
         self._borrower: ReferencedMetric | None = None
         self._summary: Summary | None = None
         self._rows = self.row_sampler(settings)
@@ -110,8 +103,8 @@ class Session:
                 check_shared(folder.root, self.ranks, everywhere=self.settings.store == "disk")
             if self._resumed is not None:
                 self._find_reference(self._resumed.state)
-            if lacks_reference(self.settings.metric):
-                self._collector = ReferenceCollector(self.settings.metric, self.settings.real)
+            if _reference.lacks_reference(self.settings.metric):
+                self._collector = _reference.ReferenceCollector(self.settings.metric, self.settings.real)
             self._rehearse()
             if self._collector is None:
                 self._start_selector()
@@ -127,25 +120,23 @@ class Session:
         with self._borrowing() as borrowed:
             with agreed(self.ranks):
                 if self._collector is not None and self.trainer.enable_validation:
-                    self._collector.check(validation_loaders(self.trainer), self.module.device)
+                    self._collector.check(_reference.validation_loaders(self.trainer), self.module.device)
                 self._rows.rehearse(self.trainer, self.module, self.settings.batch_size)
             self.store.rehearse(borrowed)
 
     def _find_reference(self, state: dict[str, Any]) -> None:
         """Restore the reference that was collected before the interruption, if it is unchanged."""
         # Before the first validation has ended, no checkpoint knows of a reference that is already there.
-        expected = state["reference"] or ("unknown" if not state["number"] and self.store.folder.has(REFERENCE) else "")
-        if not self.ranks.tell(expected) or not lacks_reference(self.settings.metric):
+        there = not state["number"] and self.store.folder.has(_reference.REFERENCE)
+        expected = state["reference"] or ("unknown" if there else "")
+        if not self.ranks.tell(expected) or not _reference.lacks_reference(self.settings.metric):
             return
         found: ReferenceStatistics | None = None
-        path = self.store.folder.root / REFERENCE
-        if self.ranks.is_zero and self.store.folder.has(REFERENCE):
-            try:
-                found = ReferenceStatistics.load(path)
-            except InputError:
-                found = None
-            if found is not None and expected not in ("unknown", reference_tag(found)):
-                found = None
+        path = self.store.folder.root / _reference.REFERENCE
+        if self.ranks.is_zero and self.store.folder.has(_reference.REFERENCE):
+            with suppress(InputError):
+                kept = ReferenceStatistics.load(path)
+                found = kept if expected in ("unknown", _reference.reference_tag(kept)) else None
         found = self.ranks.tell(found)
         if found is None:
             rank_zero_warn(
@@ -203,7 +194,7 @@ class Session:
         reference = collector.finish(self.ranks)
         if self.store.active and self.ranks.is_zero:
             try:
-                reference.save(self.store.folder.path(REFERENCE))
+                reference.save(self.store.folder.path(_reference.REFERENCE))
             except (OSError, InputError) as error:
                 rank_zero_warn(f"The reference could not be written ({error}); a resumed run collects it again.")
         self._lend_reference(collector.metric, reference)
@@ -211,7 +202,7 @@ class Session:
 
     def _lend_reference(self, metric: ReferencedMetric, reference: ReferenceStatistics) -> None:
         metric.use_reference(reference)
-        self._borrower, self.books.reference = metric, reference_tag(reference)
+        self._borrower, self.books.reference = metric, _reference.reference_tag(reference)
 
     def close(self) -> None:
         """Take back what was lent to the user's metric, before another training run begins."""
@@ -318,27 +309,24 @@ class Session:
             self._said.add(kind or text)
             rank_zero_warn(f"{self.settings.key}: {text}")
 
-    def _count_failures(self, outcome: Outcome) -> None:
-        """Retire the arms that keep failing while others do not; on rank 0.
+    def _count_failures(self, selector: ModelSelector, reasons: dict[str, str]) -> bool:
+        """Retire the arms that keep failing while others do not; return whether all failed. On rank 0.
 
         If every arm fails, the arms are not at fault: they stay, and the next validation tries again.
         """
-        assert self._selector is not None
-        reasons = outcome.reasons
-        if reasons and set(self._selector.arms) <= set(reasons):
+        if reasons and set(selector.arms) <= set(reasons):
             self._say(
                 f"no arm could be sampled in this validation ({next(iter(reasons.values()))}). All of them stay, the "
                 "best one is the last known one, and the next validation tries again.",
                 kind="no arm",
             )
-            return
-        known = {
-            name for name in self._selector.arms if self._selector.stats(name).num_samples >= self._selector.burn_in
-        }
-        for name in self.books.strike(self._selector.arms, reasons, known):
+            return True
+        known = {name for name in selector.arms if selector.stats(name).num_samples >= selector.burn_in}
+        for name in self.books.strike(selector.arms, reasons, known):
             self._retire(name, f"it failed in {STRIKES} validations in a row: {reasons[name]}")
         for name in self.books.failures.keys() & reasons.keys():
             self._say(f"the arm {name} is left out of this validation: {reasons[name]}")
+        return False
 
     def _conclude(self, step: int, outcome: Outcome) -> Summary:
         """Say what is known, then drop the surplus of arms; on rank 0."""
@@ -348,8 +336,7 @@ class Session:
         # one that was not interrupted, and long running sums differ in their last bits.
         with _report.never_fatal(self._say, "the numbers could not be derived again"):
             selector.load_state_dict(selector.state_dict())
-        failed = bool(outcome.reasons) and set(selector.arms) <= set(outcome.reasons)
-        self._count_failures(outcome)
+        failed = self._count_failures(selector, outcome.reasons)
         active = {name: arm for name, arm in self.books.arms.items() if name in selector.arms}
         result = selector.result()
         values = _report.scalars(result, active, step, set(outcome.failed))
@@ -468,9 +455,6 @@ class Session:
             live = self._borrowed.live_by_alias()
             checkpoint[key] = {name: live.get(name, value) for name, value in checkpoint[key].items()}
 
-    def _is_due_next(self) -> bool:
-        return self.settings.counts(self.trainer) and is_validation_next(self.trainer, self.books.step)
-
     def state_dict(self) -> dict[str, Any]:
         """Return the metadata for Lightning's checkpoint: names and tags, no statistics.
 
@@ -478,7 +462,6 @@ class Session:
         """
         if self._resumed is not None:
             return self._resumed.state  # nothing has been resumed yet
-        return {
-            **(self._state or self.books.describe(self.store, {})),
-            "due": self._borrowed is not None or self._is_due_next(),
-        }
+        due = self.settings.counts(self.trainer) and is_validation_next(self.trainer, self.books.step)
+        state = self._state or self.books.describe(self.store, {})
+        return {**state, "due": self._borrowed is not None or due}

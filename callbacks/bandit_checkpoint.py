@@ -252,6 +252,11 @@ class BanditCheckpoint(Checkpoint):
         """
         return len(self.variants) * (2 if self.averaged and averaging_callback(trainer) is not None else 1)
 
+    def selection(self) -> dict[str, Any]:
+        """Return the settings that are handed on to a selector as they are."""
+        names = ("policy", "batch_size", "seed", "stop", "goal", "pairing", "conditions")
+        return {name: getattr(self, name) for name in names}
+
     def new_selector(self, newcomers: int = 1) -> ModelSelector:
         """Return a selector without arms, set up like this callback.
 
@@ -262,19 +267,7 @@ class BanditCheckpoint(Checkpoint):
         if isinstance(burn_in, str) and burn_in == "auto":
             least = max(self.metric.min_samples, 2 * self.batch_size)
             burn_in = newcomer_burn_in(least, self.budget, newcomers)
-        return ModelSelector(
-            self.metric,
-            policy=self.policy,
-            batch_size=self.batch_size,
-            budget=0,
-            burn_in=burn_in,
-            seed=self.seed,
-            stop=self.stop,
-            goal=self.goal,
-            pairing=self.pairing,
-            conditions=self.conditions,
-            refresh=_REFRESH,
-        )
+        return ModelSelector(self.metric, budget=0, burn_in=burn_in, refresh=_REFRESH, **self.selection())
 
     @override
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

@@ -96,21 +96,14 @@ def statistics_of(
 
 
 def _rows(
-    source: SampleSource,
-    extractor: Extractor,
-    arguments: argparse.Namespace,
-    batch_size: int,
-    unreadable: list[str],
+    source: SampleSource, extractor: Extractor, arguments: argparse.Namespace, batch_size: int, unreadable: list[str]
 ) -> Iterator[Tensor]:
     """Yield features batch by batch, while other processes decode the next images."""
-    cache = make_cache(arguments, extractor)
-    loader: DataLoader[Any] = DataLoader(
-        _Samples(source, cache),
-        batch_size=batch_size,
-        # An array needs no decoding, and a memory map would be copied into every process.
-        num_workers=_workers(arguments) if isinstance(source, ImageFolder) else 0,
-        collate_fn=_collate,
-    )
+    cache, workers = make_cache(arguments, extractor), getattr(arguments, "workers", None)
+    # An array needs no decoding, and a memory map would be copied into every process.
+    decoders = (DECODERS if workers is None else int(workers)) if isinstance(source, ImageFolder) else 0
+    samples = _Samples(source, cache)
+    loader: DataLoader[Any] = DataLoader(samples, batch_size, num_workers=decoders, collate_fn=_collate)
     label = f"reading {source.path}"
     with Progress(len(source), label, "samples", quiet=arguments.quiet) as progress:
         for batch in loader:
@@ -120,12 +113,6 @@ def _rows(
             if batch.samples:
                 yield _embedded(extractor, batch.samples, source.is_features, cache)
             progress.advance(len(batch.complaints) + len(batch.samples))
-
-
-def _workers(arguments: argparse.Namespace) -> int:
-    """Return how many processes decode: ``--workers``, or as many as are useful."""
-    given = getattr(arguments, "workers", None)
-    return DECODERS if given is None else int(given)
 
 
 def _embedded(extractor: Extractor, samples: list[Sample], ready: bool, cache: FeatureCache | None) -> Tensor:

@@ -81,9 +81,7 @@ class Trials(NamedTuple):
 VARIANTS: dict[str, dict[str, Any]] = {"20 steps": {"steps": 20}, "2 steps": {"steps": 2}}
 
 FULL = Scale()
-FAST = Scale(
-    classifier_steps=60, epochs=4, every=2, budget=120, batch_size=10, pool=400, samples=400, limit=800, repeats=2
-)
+FAST = Scale(60, epochs=4, every=2, budget=120, batch_size=10, pool=400, samples=400, limit=800, repeats=2)
 
 
 def run(out: Path, seed: int = 0, scale: Scale = FULL, as_json: bool = False) -> dict[str, Any]:
@@ -152,13 +150,8 @@ def selectors(
 ) -> list[BanditCheckpoint]:
     """Return the callbacks that choose, by FID and by Inception Score."""
     arms = 2 * len(VARIANTS) * (scale.epochs // scale.every)
-    common: dict[str, Any] = {
-        "budget": scale.budget,
-        "batch_size": scale.batch_size,
-        "variants": VARIANTS,
-        "max_arms": arms,
-        "seed": seed,
-    }
+    spent: dict[str, Any] = {"budget": scale.budget, "batch_size": scale.batch_size}
+    common = spent | {"variants": VARIANTS, "max_arms": arms, "seed": seed}
     fid = OptimisticFID(feature=classifier, reference=reference, normalize=True)
     inception = OptimisticIS(feature=Logits(classifier), normalize=True)
     return [
@@ -206,11 +199,7 @@ def try_out(truths: dict[str, check.Truth], reference: ReferenceStatistics, scal
 
 
 def compare(
-    fid: SelectionResult,
-    inception: SelectionResult,
-    truths: dict[str, check.Truth],
-    trials: Trials,
-    scale: Scale,
+    fid: SelectionResult, inception: SelectionResult, truths: dict[str, check.Truth], trials: Trials, scale: Scale
 ) -> dict[str, Any]:
     """Count how often each way is right, and put the headline first."""
     arms = len(truths)
@@ -274,21 +263,19 @@ def table(figures: dict[str, Any]) -> str:
     cells += [(way, samples, f"{hits} of {f['repeats']}") for way, samples, hits in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [f"| {a:{widths[0]}} | {b:>{widths[1]}} | {c:>{widths[2]}} |" for a, b, c in cells]
-    return "\n".join(
-        [lines[0], f"|{'-' * (widths[0] + 2)}|{'-' * (widths[1] + 1)}:|{'-' * (widths[2] + 1)}:|", *lines[1:]]
-    )
+    rule = f"|{'-' * (widths[0] + 2)}|{'-' * (widths[1] + 1)}:|{'-' * (widths[2] + 1)}:|"
+    return "\n".join([lines[0], rule, *lines[1:]])
 
 
 def tell(figures: dict[str, Any]) -> str:
     """Put the figures into words, the headline first."""
     f = figures
     most = f["uniform_most"]
-    need = (
-        f"With {most:,} samples, {most / f['samples']:.0f} times as many, equal evaluation is still right less often."
-    )
-    if f["uniform_need"]:
-        ratio = f["uniform_need"] / f["samples"]
-        need = f"To be right as often, equal evaluation needs {f['uniform_need']:,} samples, {ratio:.1f} times as many."
+    needed, ratio = f["uniform_need"], most / f["samples"]
+    need = f"With {most:,} samples, {ratio:.0f} times as many, equal evaluation is still right less often."
+    if needed:
+        ratio = needed / f["samples"]
+        need = f"To be right as often, equal evaluation needs {needed:,} samples, {ratio:.1f} times as many."
     lines = [
         *textwrap.wrap(f["headline"], 110),
         "",

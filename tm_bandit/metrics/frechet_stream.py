@@ -141,12 +141,9 @@ class FrechetStream:
         scores = self._scores_so_far(log)
         moments = ScoreMoments.of(torch.cat([self._frozen, scores]) if len(self._frozen) else scores)
         unit = self.basis.scale**2
-        return WitnessSummary(
-            ScoreMoments(moments.count, moments.mean * unit, moments.std * unit, moments.skewness),
-            self._damping,
-            self._largest * unit,
-            None if self._spectrum is None else self._spectrum * unit**2,
-        )
+        moments = replace(moments, mean=moments.mean * unit, std=moments.std * unit)
+        spectrum = None if self._spectrum is None else self._spectrum * unit**2
+        return WitnessSummary(moments, self._damping, self._largest * unit, spectrum)
 
     def scores(self, log: RowLog) -> Tensor:
         """Return the scores of the kept rows in units of the Frechet distance; some rows may have none.
@@ -189,14 +186,10 @@ class FrechetStream:
             training = leave_one_out(sums) if crossfit else sums
             if log.folded is not None:
                 training = self._with_settled(training, log.folded)
-            witness, damping, fit = fit_folds(
-                training,
-                self.basis.axes,
-                grouped[layout.fold[recent], layout.slot[recent]],
-                # Without folds all rows are training rows.
-                layout.fold[recent] if crossfit else layout.fold[recent] - 1,
-                sequence_width(total, self.alpha, self.width),
-            )
+            latest, fold = grouped[layout.fold[recent], layout.slot[recent]], layout.fold[recent]
+            fold = fold if crossfit else fold - 1  # without folds all rows are training rows
+            width = sequence_width(total, self.alpha, self.width)
+            witness, damping, fit = fit_folds(training, self.basis.axes, latest, fold, width)
             self._witness = FrechetWitness(*(part.to(grouped) for part in witness))._replace(constant=witness.constant)
             self._damping = float(damping.mean())
             self._largest = _largest_eigenvalue(training)

@@ -290,11 +290,9 @@ class OptimisticIS(FeatureMetric):
         return plug_in - float(found.scores[0].mean()) - width
 
     def _view(self) -> SumView:
+        sums = ClassSums(self.num, self.prob, self.prob_square, self.entropy, self.entropy_square)
         settings = (self._level, self.width, self.fitting)
-        return SumView(self.row_log, self._sums(), self._fold_sums(), self._priors, *settings)
-
-    def _sums(self) -> ClassSums:
-        return ClassSums(self.num, self.prob, self.prob_square, self.entropy, self.entropy_square)
+        return SumView(self.row_log, sums, self._fold_sums(), self._priors, *settings)
 
     def _fold_sums(self) -> MarginalSums:
         return MarginalSums(self.fold_num, self.fold_prob, self.score_sums, self.predictor)
@@ -341,7 +339,7 @@ class OptimisticIS(FeatureMetric):
         known = {int(number) for number in gather(local, group=process_group or self.process_group)} - {0}
         if len(known) > 1:
             raise InputError(
-                f"Expected the same number of classes on all ranks, but got {sorted(known)}; use one classifier."
+                f"Expected one number of classes on all ranks, but got {sorted(known)}; use one classifier."
             )
         self._know_classes(max(known, default=0))
         super()._sync_dist(gather, process_group=process_group)

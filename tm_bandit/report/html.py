@@ -127,11 +127,12 @@ def render_html(result: SelectionResult, refresh: int | None = None) -> str:
         sentence += f" {others} more {'is' if others == 1 else 'are'} undecided." if others else ""
     if result.stopped_by == "interrupt":
         sentence += " The run was interrupted."
+    how = f"{_sentence(chart.marks_note)} Right: when each arm was sampled, and its share of all samples."
     parts = [
         f'<h1>{escape(headline)} <span class="badge {tone}">{escape(result.word)}</span></h1>',
         f"<p>{escape(sentence)}</p>",
         _facts(result),
-        _section("How the arms compare", _how_to_read(chart), arms_svg(chart)),
+        _section("How the arms compare", how, arms_svg(chart)),
         _pictures(result),
         _table(result, chart),
         _section("Scores over time", _sentence(chart.note), scores_svg(chart)),
@@ -201,16 +202,14 @@ def _table(result: SelectionResult, chart: Chart) -> str:
     for row, arm in zip(rows, chart.series, strict=True):
         score = central_score(row)
         interval = with_interval(score, row["lower"], row["upper"]).partition(" ")[2]
+        behind = with_interval(row["behind"], row["behind_lower"], row["behind_upper"])
         cells = {
             "samples": (row["n"], f"{row['n']:,}"),
             "cost": (row.get("cost", math.nan), number(row.get("cost", math.nan))),
             "score": (score, number(score)),
             "interval": (row["upper"] - row["lower"], interval or "-"),
             "estimate": (row["estimate"], number(row["estimate"])),
-            "behind the best by": (
-                row["behind"],
-                with_interval(row["behind"], row["behind_lower"], row["behind_upper"]),
-            ),
+            "behind the best by": (row["behind"], behind),
             "correlation": (row["correlation"], number(round(row["correlation"], 2))),
         }
         mark = ' class="best"' if row["arm"] == result.best else ""
@@ -242,10 +241,6 @@ def _pictures(result: SelectionResult) -> str:
         images = "".join(f'<img src="{uri}" alt="sample {at}">' for at, uri in enumerate(uris))
         rows.append(f'<div class="pair" style="--n:{len(uris)}"><b>{escape(name)}</b>{images}</div>')
     return _section("Samples", same, "".join(rows))
-
-
-def _how_to_read(chart: Chart) -> str:
-    return f"{_sentence(chart.marks_note)} Right: when each arm was sampled, and its share of all samples."
 
 
 def _sentence(text: str) -> str:
