@@ -132,7 +132,7 @@ class Afterwards:
             with never_fatal(self._say, f"{type(logger).__name__} does not take the scores"):
                 for step, values in sorted(self._curves(trainer, result).items()):
                     logger.log_metrics({f"{key}/{name}": value for name, value in values.items()}, step=step)
-        publish(trainer, key, result, self._say, plot=True, picture=self.folder / PLOT)
+        publish(trainer, key, result, self._say, self.folder / PLOT)
 
     def _say(self, text: str, kind: str) -> None:
         rank_zero_warn(f"{self.settings.key}: {text}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from torchmetrics import Metric, MetricCollection
 
 from tm_bandit.callbacks._arms import Arm
 from tm_bandit.callbacks._reference import lacks_reference
-from tm_bandit.callbacks._report import Summary
+from tm_bandit.callbacks._report import Say, Summary
 from tm_bandit.errors import InputError
 from tm_bandit.metrics.base import OptimisticMetric
 
@@ -52,13 +52,12 @@ class Companions:
     """
 
     metrics: MetricCollection | None
-    warn: Callable[[str, str], None]
+    warn: Say
     _of: dict[str, MetricCollection] = field(default_factory=dict, init=False)
 
-    def _get(self, arm: str, device: torch.device) -> MetricCollection:
+    def _get(self, metrics: MetricCollection, arm: str, device: torch.device) -> MetricCollection:
         if arm not in self._of:
-            assert self.metrics is not None
-            self._of[arm] = self.metrics.to(device).clone()
+            self._of[arm] = metrics.to(device).clone()
         return self._of[arm]
 
     def add(self, arm: str, samples: Sequence[Tensor], count: int) -> None:
@@ -73,7 +72,7 @@ class Companions:
             return
         try:
             batch = torch.cat(list(samples))[:count]
-            self._get(arm, batch.device).update(batch)
+            self._get(self.metrics, arm, batch.device).update(batch)
         except Exception as error:  # whatever a metric makes of the samples of a broken arm
             self.warn(f"the metrics of also= could not take samples of {arm} ({error})", "also")
 
@@ -86,7 +85,6 @@ class Companions:
             arms: the arms by name.
             device: see :meth:`values`.
         """
-        assert summary.result is not None
         newest = [row["arm"] for row in summary.result.table() if row["arm"] in arms and arms[row["arm"]].step == step]
         values = self.values({"current": next(iter(newest), None), "best": summary.best_arm or None}, device)
         self._of = {name: metrics for name, metrics in self._of.items() if name in summary.arms}
@@ -103,7 +101,7 @@ class Companions:
         if self.metrics is None:
             return found
         for word, arm in arms.items():
-            for name, metric in self._get(arm, device).items() if arm else ():
+            for name, metric in self._get(self.metrics, arm, device).items() if arm else ():
                 value = self._value(metric, f"{name} of also= has no value for {arm}")
                 if value is not None:
                     found[f"{word}/{name}"] = value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,7 +9,7 @@ from lightning.pytorch import Trainer
 
 from tm_bandit.callbacks import _report
 from tm_bandit.callbacks._books import Books
-from tm_bandit.callbacks._report import HistoryText, Summary
+from tm_bandit.callbacks._report import HistoryText, Say, Summary
 from tm_bandit.callbacks._sidecar import write_sidecar
 from tm_bandit.callbacks._store import ArmStore
 from tm_bandit.report.result import SelectionResult
@@ -34,7 +33,7 @@ class Commit:
     store: ArmStore
     trainer: Trainer
     key: str
-    say: Callable[[str, str], None]
+    say: Say
     _written: bool = field(default=True, init=False)
     _history: HistoryText = field(default_factory=HistoryText, init=False)
 
@@ -61,7 +60,6 @@ class Commit:
         return known, state
 
     def _sidecar(self, summary: Summary, books: Books, state: dict[str, Any], selector: ModelSelector) -> bool:
-        assert summary.result is not None
         try:
             history = self._history.read(summary.result.history)
             write_sidecar(self.store.folder, books.lineage, state, selector.state_dict(), history)
@@ -71,16 +69,15 @@ class Commit:
             return False
         return True
 
-    def write_result(self, result: SelectionResult | None) -> None:
+    def write_result(self, result: SelectionResult) -> None:
         """Write the result next to the arm files and give it to the loggers; on rank 0.
 
         Args:
             result: the selection so far.
         """
-        assert result is not None
         with _report.never_fatal(self.say, "the result could not be written"):
             _report.write_result(self.store.folder, result, self._history.read(result.history))
-        _report.publish(self.trainer, self.key, result, self.say, plot=False)
+        _report.publish(self.trainer, self.key, result, self.say)
 
     def is_safe(self, summary: Summary | None, books: Books) -> bool:
         """Whether the file of the best arm is there under its name."""

@@ -172,10 +172,9 @@ def _text(path: Path) -> str:
             content: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         else:
             content = json.loads(path.read_text(encoding="utf-8"))
-        run = content["run"]
+        return content["run"] if isinstance(content["run"], str) else ""
     except Exception:  # cut off, not JSON, of another shape: the folder has an unknown owner
         return ""
-    return run if isinstance(run, str) else ""
 
 
 def claim(root: Path, run: str) -> Path:

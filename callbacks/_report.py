@@ -32,6 +32,9 @@ _MATPLOTLIB = RequirementCache("matplotlib")
 RESULT = "selection.json"
 PLOT = "selection.png"
 
+#: Tells the user something, once for each kind, which comes second.
+Say = Callable[[str, str], None]
+
 #: Moves a progress bar on by a number of samples.
 Advance = Callable[[int], object]
 
@@ -42,7 +45,7 @@ class Summary:
 
     Args:
         values: the scalars to log.
-        result: the selection so far; ``None`` if there is none.
+        result: the selection so far.
         best_arm: name of the best arm; empty if there is none.
         best_path: its file.
         arms: names of the arms that stay.
@@ -51,7 +54,7 @@ class Summary:
     """
 
     values: dict[str, float]
-    result: SelectionResult | None
+    result: SelectionResult
     best_arm: str
     best_path: str
     arms: tuple[str, ...]
@@ -212,7 +215,7 @@ class HistoryText:
 
 
 @contextmanager
-def never_fatal(say: Callable[[str, str], None], what: str) -> Iterator[None]:
+def never_fatal(say: Say, what: str) -> Iterator[None]:
     """Let training continue when something that only reports fails.
 
     Args:
@@ -242,14 +245,7 @@ def write_result(folder: RunFolder, result: SelectionResult, history: str) -> No
 
 
 def publish(
-    trainer: Trainer,
-    prefix: str,
-    result: SelectionResult,
-    say: Callable[[str, str], None],
-    *,
-    plot: bool,
-    picture: Path | None = None,
-    run: str = "",
+    trainer: Trainer, prefix: str, result: SelectionResult, say: Say, picture: Path | None = None, run: str = ""
 ) -> None:
     """Give the table, and at the end the plot and samples of the best, to the loggers; on rank 0. It never raises.
 
@@ -258,17 +254,15 @@ def publish(
         prefix: name of the callback.
         result: the selection so far.
         say: tells the user what failed.
-        plot: whether to draw (it takes a moment, so it is done once).
-        picture: file of the plot next to the arm files; ``None`` writes none.
+        picture: file of the plot next to the arm files; ``None`` draws nothing (it takes a moment, so it is done once).
         run: the run that the file belongs to, if that is recorded in it.
     """
     figure, drawn = None, None
-    if plot and _MATPLOTLIB and result.history["arm"]:
+    if picture is not None and _MATPLOTLIB and result.history["arm"]:
         with never_fatal(say, "the plot could not be drawn"):
             figure = result.plot()
-            if picture is not None:
-                _save(figure, picture, run)
-                drawn = picture
+            _save(figure, picture, run)
+            drawn = picture
     for logger in trainer.loggers:
         kind = type(logger).__name__
         with never_fatal(say, f"{kind} does not take the table"):
@@ -276,7 +270,7 @@ def publish(
         if figure is not None:
             with never_fatal(say, f"{kind} does not take the plot"):
                 _show_figure(logger, prefix, figure, drawn, trainer.global_step)
-        if plot and result.best in result.pictures:
+        if picture is not None and result.best in result.pictures:
             with never_fatal(say, f"{kind} does not take the samples"):
                 _show_samples(logger, prefix, sheet(result.pictures[result.best]), trainer.global_step)
     if figure is not None:

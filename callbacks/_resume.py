@@ -62,11 +62,10 @@ def checked(saved: Mapping[str, Any]) -> dict[str, Any]:
     """
     version = saved.get("version")
     try:
-        if version == 1:
-            return _from_version_1(saved)
-        if version == STATE_VERSION:
-            check_state(saved)
-            return dict(saved)
+        if version in (1, STATE_VERSION):
+            state = _from_version_1(saved) if version == 1 else dict(saved)
+            check_state(state)
+            return state
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
             f"Expected the state of a BanditCheckpoint in the checkpoint, but got a broken one ({error!r}); resume "
@@ -79,7 +78,7 @@ def checked(saved: Mapping[str, Any]) -> dict[str, Any]:
 
 def _from_version_1(saved: Mapping[str, Any]) -> dict[str, Any]:
     files = {str(name): {"file": os.path.basename(path), "tag": ""} for name, path in saved["files"].items()}
-    state = {
+    return {
         "version": STATE_VERSION,
         "run": str(saved["run"]),
         "validation": "",
@@ -95,8 +94,6 @@ def _from_version_1(saved: Mapping[str, Any]) -> dict[str, Any]:
         "admitted": {},
         "reference": "unknown" if saved["reference"] else "",
     }
-    check_state(state)
-    return state
 
 
 def take_up(store: ArmStore, selector: ModelSelector, point: ResumePoint, live: str, reference: str) -> Resumed:

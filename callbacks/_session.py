@@ -27,7 +27,7 @@ from tm_bandit.callbacks._report import Summary
 from tm_bandit.callbacks._resume import ResumePoint, checked, take_up
 from tm_bandit.callbacks._sampling import RowSampler
 from tm_bandit.callbacks._store import ArmStore
-from tm_bandit.callbacks._weights import BorrowedModule, Weights, averaged_weights, persistent_tensors
+from tm_bandit.callbacks._weights import Borrowed, BorrowedModule, Weights, averaged_weights, persistent_tensors
 from tm_bandit.errors import InputError
 from tm_bandit.execution.conditions import Conditions
 from tm_bandit.metrics.referenced_metric import ReferencedMetric
@@ -59,7 +59,7 @@ class Session:
         self.store: ArmStore
         self.cut_off = False
         self._state: dict[str, Any] = {}
-        self._borrowed: BorrowedModule[LightningModule] | None = None
+        self._borrowed: Borrowed | None = None
         self._selector: ModelSelector | None = None
         self._resumed: ResumePoint | None = None
         self._live_tag = ""
@@ -251,7 +251,7 @@ class Session:
         return self._commit(summary)
 
     @contextmanager
-    def _borrowing(self) -> Iterator[BorrowedModule[LightningModule]]:
+    def _borrowing(self) -> Iterator[Borrowed]:
         with preserved_rng(), torch.inference_mode(False), torch.no_grad(), BorrowedModule(self.module) as borrowed:
             self._borrowed = borrowed
             try:
@@ -272,9 +272,7 @@ class Session:
                 self._retire(arm.name, f"its weights {file} are gone, or the file holds others")
             self.store.forget(weights)
 
-    def _admit(
-        self, step: int, sources: dict[bool, Weights], borrowed: BorrowedModule[LightningModule]
-    ) -> dict[str, str]:
+    def _admit(self, step: int, sources: dict[bool, Weights], borrowed: Borrowed) -> dict[str, str]:
         """Add weights, and return their tags by name."""
         if self.store.kind == "disk":
             for name in self.store.unwritten():  # an earlier attempt failed
@@ -292,11 +290,11 @@ class Session:
                     self._selector.add_arm(arm.name)
         return {name: self.store.tags[name] for name in names}
 
-    def _spend(self, borrowed: BorrowedModule[LightningModule]) -> Outcome:
+    def _spend(self, borrowed: Borrowed) -> Outcome:
         pulls = 2 if is_dev_run(self.trainer) else self.settings.budget // self.settings.batch_size
-        loop = PullLoop(self._rows, self.store, self.books.arms, self.settings.batch_size, self.ranks, self._companions)
+        loop = PullLoop(self._rows, self.store, self.books.arms, self.settings.batch_size, self._companions)
         with _report.progress(self.trainer, self.settings.key, pulls * self.settings.batch_size) as advance:
-            return loop.run(self.trainer, borrowed, self._selector, pulls, advance)
+            return loop.run(borrowed, self._selector, pulls, advance)
 
     def _retire(self, name: str, reason: str) -> None:
         if self._selector is not None:
@@ -364,11 +362,10 @@ class Session:
         if values is None:
             values = _report.scalars(result, arms, max(arm.step for arm in arms.values()))
         best = arms.get(result.best or "")
-        if best is None:
-            return Summary(values, result, "", "", active)
-        return Summary(values, result, best.name, self.store.path(best.weights), active)
+        name, path = ("", "") if best is None else (best.name, self.store.path(best.weights))
+        return Summary(values, result, name, path, active)
 
-    def _tidy(self, summary: Summary, borrowed: BorrowedModule[LightningModule]) -> None:
+    def _tidy(self, summary: Summary, borrowed: Borrowed) -> None:
         """Drop what no remaining arm needs, and make sure that the best one has a file; on all ranks."""
         kept = {name: self.books.arms[name] for name in summary.arms}
         lost = {self.books.arms[name].weights for name in summary.lost}
@@ -414,10 +411,9 @@ class Session:
 
     def publish(self) -> None:
         """Draw the plot for the folder and the loggers; on rank 0."""
-        result = None if self._summary is None else self._summary.result
-        if self.ranks.is_zero and result is not None and self.store.active:
+        if self.ranks.is_zero and self._summary is not None and self.store.active:
             picture, run = self.store.folder.path(_report.PLOT), self.store.folder.run
-            _report.publish(self.trainer, self.settings.key, result, self._say, plot=True, picture=picture, run=run)
+            _report.publish(self.trainer, self.settings.key, self._summary.result, self._say, picture, run)
 
     def finish(self) -> None:
         """Delete what was dropped: training has ended, and all checkpoints are on disk."""

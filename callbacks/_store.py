@@ -6,15 +6,16 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Literal
 
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 
-from tm_bandit._weights_file import content_tag, read_file, read_weights, sign
+from tm_bandit._weights_file import WeightsFile, content_tag, read_file, sign
 from tm_bandit.callbacks._checkpoint import bare, dump, write
 from tm_bandit.callbacks._folder import RunFolder
-from tm_bandit.callbacks._weights import BorrowedModule, Weights, persistent_tensors
+from tm_bandit.callbacks._weights import Borrowed, Weights, persistent_tensors
 from tm_bandit.errors import ArmError
 from tm_bandit.execution.ranks import Ranks
 
@@ -70,7 +71,7 @@ class ArmStore:
 
     # ---- adding weights ---------------------------------------------------------------------------------------
 
-    def rehearse(self, borrowed: BorrowedModule[LightningModule]) -> None:
+    def rehearse(self, borrowed: Borrowed) -> None:
         """Write the weights as they are, read them back, and choose a form of file that can be relied on; on all ranks.
 
         Args:
@@ -115,7 +116,7 @@ class ArmStore:
                 tag = secrets.token_hex(16)
         return self.ranks.tell(tag)
 
-    def add(self, name: str, weights: Weights, number: int, borrowed: BorrowedModule[LightningModule]) -> None:
+    def add(self, name: str, weights: Weights, number: int, borrowed: Borrowed) -> None:
         """Add new weights; on all ranks.
 
         Args:
@@ -130,7 +131,7 @@ class ArmStore:
         if self.kind == "disk":
             self.write(name, borrowed)
 
-    def write(self, name: str, borrowed: BorrowedModule[LightningModule]) -> None:
+    def write(self, name: str, borrowed: Borrowed) -> None:
         """Write weights to a file under way, unless they have a file; on all ranks, as the Trainer waits for all.
 
         If that fails, they stay in memory, and the next validation tries again.
@@ -147,8 +148,8 @@ class ArmStore:
             self.files[name] = file
             return
         part, reason = self.folder.part(name), None
-        forms: list[Form] = ["checkpoint", "bare"] if self.form == "checkpoint" else ["bare"]
-        for form in forms:  # weights alone are better than no file, whatever a hook ran into
+        forms: tuple[Form, ...] = ("checkpoint", "bare")
+        for form in forms[forms.index(self.form) :]:  # weights alone are better than no file, whatever a hook ran into
             failure = self._save(part, self._memory[name], self.tags[name], form, borrowed)
             reason = reason or failure
             if failure is None:
@@ -162,9 +163,7 @@ class ArmStore:
                 "validation tries again."
             )
 
-    def _save(
-        self, file: str, weights: Weights, tag: str, form: Form, borrowed: BorrowedModule[LightningModule]
-    ) -> str | None:
+    def _save(self, file: str, weights: Weights, tag: str, form: Form, borrowed: Borrowed) -> str | None:
         """Write a file and read it back; return what went wrong, the same on all ranks."""
         checkpoint: dict[str, Any] = {}
         error: Exception | None = None
@@ -285,13 +284,14 @@ class ArmStore:
 
     def _is_there(self, name: str) -> bool:
         """Whether the file of some weights can be read and holds them."""
-        file = self.files.get(name, "")
-        if not self.folder.has(file):
-            return False
-        try:
-            return read_file(self.folder.path(file)).tag in ("", self.tags[name])  # version 0.1 wrote no tags
-        except ArmError:
-            return False
+        found = self._look(self.files.get(name, ""))
+        return found is not None and found.tag in ("", self.tags[name])  # version 0.1 wrote no tags
+
+    def _look(self, file: str) -> WeightsFile | None:
+        """Return what a file holds; ``None`` if it is gone or cannot be read."""
+        with suppress(ArmError):
+            return read_file(self.folder.path(file)) if self.folder.has(file) else None
+        return None
 
     # ---- letting go -------------------------------------------------------------------------------------------
 
@@ -379,12 +379,9 @@ class ArmStore:
         """
         for name, path in files.items():
             file = os.path.basename(str(path))
-            if self.folder.has(file):
-                try:
-                    self.tags[name] = content_tag(read_weights(self.folder.path(file)))
-                except ArmError:
-                    continue
-                self.files[name], self.born[name] = file, 0
+            found = self._look(file)
+            if found is not None:
+                self.tags[name], self.files[name], self.born[name] = content_tag(found.weights), file, 0
 
     def _tag_of(self, file: str, unsigned: bool = False) -> str:
         """Return the tag of the weights in a file of this run; empty for any other file.
@@ -393,15 +390,10 @@ class ArmStore:
             file: its name.
             unsigned: take a file that does not say whose weights it holds, as version 0.1 wrote them.
         """
-        if not self.folder.has(file):
-            return ""
-        try:
-            found = read_file(self.folder.path(file))
-        except ArmError:
-            return ""
-        if found.run == self.folder.run:
+        found = self._look(file)
+        if found is not None and found.run == self.folder.run:
             return found.tag
-        return content_tag(found.weights) if unsigned and not found.run else ""
+        return content_tag(found.weights) if found is not None and unsigned and not found.run else ""
 
     def promote(self, wanted: Mapping[str, str]) -> set[str]:
         """Give files that were under way their names if a sidecar knows them, and delete the others; on rank 0.

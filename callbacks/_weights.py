@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Generic, TypeVar
 
-from lightning.pytorch import Trainer
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import WeightAveraging
 from torch import Tensor, nn
 from typing_extensions import Self
@@ -126,6 +126,10 @@ class BorrowedModule(Generic[M]):
         """Return what the module held when it was borrowed, by the names of its ``state_dict``; nothing is copied."""
         values = {id(tensor): value for tensor, value in self._values}
         return {name: values[id(tensor)] for name, tensor in persistent_tensors(self.module).items()}
+
+
+#: The module that is being trained, while it is lent.
+Borrowed = BorrowedModule[LightningModule]
 
 
 def persistent_tensors(module: nn.Module) -> dict[str, Tensor]:

@@ -240,19 +240,13 @@ class _Inert:
     def __new__(cls, *args: Any, **kwargs: Any) -> _Inert:
         return object.__new__(cls)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        pass
-
     def __call__(self, *args: Any, **kwargs: Any) -> _Inert:
         return _Inert()
 
     def __setstate__(self, state: Any) -> None:
         pass
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        pass
-
-    append = extend = add = update = __call__
+    append = extend = add = update = __setitem__ = __call__
 
 
 class _TensorUnpickler(pickle.Unpickler):

@@ -166,6 +166,8 @@ def _add(to: argparse._ActionsContainer, usage: str, text: str, type: Any = None
     to.add_argument(*names.split(","), help=text, **settings)
 
 
+_QUIET = "no progress, only the result"
+
 #: What makes an option one that may be given several times.
 _EACH: dict[str, Any] = {"action": "append", "default": []}
 
@@ -181,7 +183,7 @@ def _add_stats(parser: argparse.ArgumentParser) -> None:
     _add_reading(parser)
     _add_network(parser)
     _add_cache(parser)
-    _add_talk(parser)
+    _add(parser, "--quiet", _QUIET)
     _add(parser, "--json", "print the summary as JSON")
 
 
@@ -233,7 +235,7 @@ def _add_select(parser: argparse.ArgumentParser) -> None:
     out = parser.add_argument_group("output")
     _add(out, "--json FILE", "write the result as JSON, or print it", nargs="?", const="-")
     _add_pictures(out)
-    _add_talk(out)
+    _add(out, "--quiet", _QUIET)
 
 
 def _add_score(what: argparse._ArgumentGroup) -> None:
@@ -276,7 +278,7 @@ def _add_watch(parser: argparse.ArgumentParser) -> None:
     _add_reading(parser, "reading a --reference of samples")
     _add_network(parser)
     _add_cache(parser)
-    _add_talk(parser)
+    _add(parser, "--quiet", _QUIET)
 
 
 def _add_cache(parser: argparse.ArgumentParser) -> None:
@@ -319,10 +321,6 @@ def _add_network(parser: argparse.ArgumentParser) -> None:
 def _add_pictures(parser: argparse._ActionsContainer) -> None:
     _add(parser, "--plot FILE", "write the plot (.png, .svg, .pdf)", Path)
     _add(parser, "--html FILE", "write a self-contained page with plot and table", Path)
-
-
-def _add_talk(parser: argparse._ActionsContainer) -> None:
-    _add(parser, "--quiet", "no progress, only the result")
 
 
 def _metric(text: str) -> str:

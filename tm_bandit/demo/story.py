@@ -65,6 +65,10 @@ class Choice(NamedTuple):
     path: Path
 
 
+#: Every arm's pool of samples and its true scores.
+Truths = dict[str, check.Truth]
+
+
 class Trials(NamedTuple):
     """The selections after training.
 
@@ -116,18 +120,19 @@ def run(out: Path, seed: int = 0, scale: Scale = FULL, as_json: bool = False) ->
 
     say(f"2/5 training a flow-matching model for {scale.epochs} epochs, two callbacks choose among its checkpoints")
     reference = ReferenceStatistics.from_features(classifier(data.digits.images))
-    by_fid, by_is = train(out, data, classifier, reference, seed, scale)
+    choices = train(out, data, classifier, reference, seed, scale)
+    by_fid, by_is = (choice.result for choice in choices)
 
-    names = [row["arm"] for row in by_fid.result.arms]
+    names = [row["arm"] for row in by_fid.arms]
     say(f"3/5 training is over: {scale.pool:,} samples from each of {len(names)} candidates, all from the same noise")
     truths = measure_all(out / "fid", names, classifier, reference, scale.pool, seed)
 
     say(f"4/5 choosing among all of them {scale.repeats} times: the paired race, and all equally by the plain FID")
     trials = try_out(truths, reference, scale)
-    figures = compare(by_fid.result, by_is.result, truths, trials, scale) | {"classifier_accuracy": accuracy}
+    figures = compare(by_fid, by_is, truths, trials, scale) | {"classifier_accuracy": accuracy}
     tell_all(f"\nThe first race:\n\n{trials.races[0]}\n")
 
-    files = write_files(out, by_fid, by_is, truths, trials, figures, seed)
+    files = write_files(out, choices, truths, trials, figures, seed)
     say("5/5 done. Files:\n" + "\n".join(f"    {path}" for path in files))
     tell_all("\n" + tell(figures))
     if as_json:
@@ -180,7 +185,7 @@ def fit(data: DigitsData, callbacks: Sequence[pl.Callback], seed: int, scale: Sc
 
 def measure_all(
     folder: Path, names: Sequence[str], classifier: DigitClassifier, reference: ReferenceStatistics, num: int, seed: int
-) -> dict[str, check.Truth]:
+) -> Truths:
     """Draw a pool of samples from every arm, all from the same noise, and score it."""
     elsewhere = 1_000_003 * (seed + 1)  # unrelated to the seeds of training
     return {
@@ -189,7 +194,7 @@ def measure_all(
     }
 
 
-def try_out(truths: dict[str, check.Truth], reference: ReferenceStatistics, scale: Scale) -> Trials:
+def try_out(truths: Truths, reference: ReferenceStatistics, scale: Scale) -> Trials:
     """Choose among all arms again and again: by the paired race, and by evaluating them equally."""
     races = [check.race(truths, reference, scale.limit, seed) for seed in range(scale.repeats)]
     sizes = [scale.samples // len(truths)]
@@ -199,7 +204,7 @@ def try_out(truths: dict[str, check.Truth], reference: ReferenceStatistics, scal
 
 
 def compare(
-    fid: SelectionResult, inception: SelectionResult, truths: dict[str, check.Truth], trials: Trials, scale: Scale
+    fid: SelectionResult, inception: SelectionResult, truths: Truths, trials: Trials, scale: Scale
 ) -> dict[str, Any]:
     """Count how often each way is right, and put the headline first."""
     arms = len(truths)
@@ -295,34 +300,26 @@ def tell(figures: dict[str, Any]) -> str:
 
 
 def write_files(
-    out: Path,
-    by_fid: Choice,
-    by_is: Choice,
-    truths: dict[str, check.Truth],
-    trials: Trials,
-    figures: dict[str, Any],
-    seed: int,
+    out: Path, choices: Sequence[Choice], truths: Truths, trials: Trials, figures: dict[str, Any], seed: int
 ) -> list[Path]:
     """Write the picture, the reports and the figures; return the paths, the most interesting first."""
     race, order = trials.races[0], sorted(truths, key=lambda name: truths[name].fid)
     shown = {"best": order[0], "second": order[1], "worst": order[-1]}
-    images = {
-        f"{title}: {name},\ntrue FID {truths[name].fid:.2f}": _sampler(out / "fid", name)(
-            24, torch.Generator().manual_seed(seed)
-        )
-        for title, name in shown.items()
-    }
+    images = {}
+    for title, name in shown.items():
+        samples = _sampler(out / "fid", name)(24, torch.Generator().manual_seed(seed))
+        images[f"{title}: {name},\ntrue FID {truths[name].fid:.2f}"] = samples
     true_fid = {name: truths[name].fid for name in order}
     draw_picture(out / "demo.png", race, true_fid, next(iter(trials.uniform.items())), images)
     race.to_html(out / "report_race.html")
-    by_fid.result.to_html(out / "report_fid.html")
-    by_is.result.to_html(out / "report_is.html")
+    for choice, name in zip(choices, ("fid", "is"), strict=True):
+        choice.result.to_html(out / f"report_{name}.html")
     scores = {name: {"fid": t.fid, "is": t.inception_score} for name, t in truths.items()}
     (out / "figures.json").write_text(json.dumps(figures | {"truth": scores}, indent=2) + "\n", encoding="utf-8")
     text = f"{figures['headline']}\n\n{table(figures)}\n\nThe first race:\n\n{race.to_markdown()}"
     (out / "table.md").write_text(text, encoding="utf-8")
     names = ("demo.png", "report_race.html", "report_fid.html", "report_is.html", "table.md", "figures.json")
-    return [*(out / name for name in names), by_fid.path, by_is.path]
+    return [*(out / name for name in names), *(choice.path for choice in choices)]
 
 
 def _sampler(folder: Path, arm: str) -> Any:

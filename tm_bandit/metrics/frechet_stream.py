@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import InitVar, dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -74,6 +74,7 @@ def upper_bound(plug_in: float, summary: WitnessSummary, alpha: float, kind: Wid
     return max(measured, ((slope + math.sqrt(slope**2 + 4 * plug_in)) / 2) ** 2)
 
 
+@dataclass(eq=False)
 class FrechetStream:
     r"""Cross-fitted (or predictable) witness scores of rows that arrive over time.
 
@@ -108,23 +109,18 @@ class FrechetStream:
         True
     """
 
-    def __init__(
-        self,
-        basis: FrechetBasis,
-        alpha: float = 0.05,
-        width: WidthKind = "mixture",
-        fitting: Fitting = "crossfit",
-        settled_scores: Tensor | None = None,
-    ) -> None:
-        self.basis = basis
-        self.alpha = alpha
-        self.width = width
-        self.fitting = fitting
-        frozen = basis.center.new_empty(0) if settled_scores is None else settled_scores.to(basis.center)
-        self._frozen = frozen / basis.scale**2
+    basis: FrechetBasis
+    alpha: float = 0.05
+    width: WidthKind = "mixture"
+    fitting: Fitting = "crossfit"
+    settled_scores: InitVar[Tensor | None] = None
+
+    def __post_init__(self, settled_scores: Tensor | None) -> None:
+        empty = self.basis.center.new_empty(0)
+        self._frozen = (empty if settled_scores is None else settled_scores.to(empty)) / self.basis.scale**2
         self._settled_sums: FrechetSums | None = None
-        self._dtype = basis.projection.dtype
-        self._scores = basis.center.new_empty(0)
+        self._dtype = self.basis.projection.dtype
+        self._scores = empty
         self._scored = 0
         self._fitted = -1
         self._witness: FrechetWitness | None = None

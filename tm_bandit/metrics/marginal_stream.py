@@ -126,13 +126,7 @@ def marginal_spread(marginal: Tensor) -> Tensor:
 
 
 def witness_interval(
-    scores: ScoreMoments,
-    plug_in: float,
-    num_classes: int,
-    alpha: float,
-    kind: WidthKind = "mixture",
-    *,
-    least_spread: float = 0.0,
+    scores: ScoreMoments, plug_in: float, classes: int, alpha: float, kind: WidthKind = "mixture", spread: float = 0.0
 ) -> tuple[float, float]:
     r"""Return lower and upper bound of :math:`\log \mathrm{IS}`.
 
@@ -142,10 +136,10 @@ def witness_interval(
     Args:
         scores: what :func:`witness_moments` returned.
         plug_in: the plain estimate of log IS.
-        num_classes: number of classes ``C``.
+        classes: their number ``C``.
         alpha: failure probability of each end.
         kind: the confidence sequence.
-        least_spread: :func:`marginal_spread` of the plug-in's marginal. While the witness is heavily smoothed, its
+        spread: :func:`marginal_spread` of the plug-in's marginal. While the witness is heavily smoothed, its
             scores vary less than those of the marginal itself, and the plug-in deviates like the latter.
 
     Example:
@@ -154,6 +148,6 @@ def witness_interval(
         (1.17, 1.63)
     """
     upper = scores.mean + deviation(scores, alpha, upper=True, kind=kind)
-    wide = replace(scores, std=max(scores.std, least_spread))
+    wide = replace(scores, std=max(scores.std, spread))
     lower = plug_in - deviation(wide, alpha, upper=False, kind=kind)
-    return max(lower, 0.0), min(upper, math.log(num_classes))
+    return max(lower, 0.0), min(upper, math.log(classes))

@@ -145,14 +145,13 @@ def make_chart(result: SelectionResult) -> Chart:
     total = max([result.total_samples, *result.history["samples"][-1:]])
     width = max(1, total) / min(_MAX_STRETCHES, max(1, len(result.history["arm"])))
     labels = short_names([row["arm"] for row in rows])
+    behind = any(math.isfinite(row["behind"]) for row in rows)
     series = []
     for rank, row in enumerate(rows):
         colour, entries = rank if rank < len(PALETTE) else None, pulls[row["arm"]]
         arm = Series(row["arm"], labels[row["arm"]], colour, row["share"], _shares(entries, total, width))
-        series.append(_with_line(arm, entries, total)._replace(detail=_detail(row, result.score_name)))
-    behind = any(math.isfinite(row["behind"]) for row in rows)
-    for at, row in enumerate(rows):
-        series[at] = series[at]._replace(mark=_mark(row, behind, row["arm"] == result.best))
+        mark, detail = _mark(row, behind, row["arm"] == result.best), _detail(row, result.score_name)
+        series.append(_with_line(arm, entries, total)._replace(mark=mark, detail=detail))
     low, high = frame(series)
     beyond = [at for at, arm in enumerate(series) if arm.x and not low <= arm.centre[-1] <= high]
     for at in beyond:
