@@ -71,9 +71,7 @@ def checked(saved: Mapping[str, Any]) -> dict[str, Any]:
             f"Expected the state of a BanditCheckpoint in the checkpoint, but got a broken one ({error!r}); resume "
             "from another checkpoint, or without this callback."
         ) from error
-    raise InputError(
-        f"Expected version {STATE_VERSION} of the callback's state, but got {version!r}; update tm_bandit."
-    )
+    raise InputError(f"Expected version {STATE_VERSION} of a callback's state, but got {version!r}; update tm_bandit.")
 
 
 def _from_version_1(saved: Mapping[str, Any]) -> dict[str, Any]:

@@ -137,8 +137,8 @@ def _check_paired(arguments: argparse.Namespace, arms: dict[str, Any]) -> None:
 def _open_checkpoints(
     arguments: argparse.Namespace, files: dict[str, Path], variants: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
+    first = next(iter(files.values()))
     if arguments.module is None:
-        first = next(iter(files.values()))
         raise InputError(f"Expected --module PACKAGE:CLASS for {first}, but got none; name a LightningModule's class.")
     for path in files.values():
         if not path.is_file():
@@ -156,7 +156,6 @@ def _open_checkpoints(
     except BanditError as error:
         raise InputError(f"{error} (--module {arguments.module})") from error
     except Exception as error:  # whatever the user's module raises while it is made from the first file
-        first = next(iter(files.values()))
         raise InputError(
             f"Expected {first} to load into {arguments.module}, but got {type(error).__name__}: {error}"
         ) from error

@@ -37,9 +37,7 @@ def parse_arm(text: str) -> ArmSpec:
     """
     name, equals, place = (part.strip() for part in text.partition("="))
     if not (name and equals and place):
-        raise InputError(
-            f"Expected --arm NAME=PATH, but got --arm {text!r}; name every arm, for example --arm ema=samples."
-        )
+        raise InputError(f"Expected --arm NAME=PATH, but got {text!r}; name every arm, for example --arm ema=samples.")
     return ArmSpec(check_name("an arm", name), place)
 
 
@@ -249,4 +247,6 @@ def make_object(kind: Callable[[], Any], text: str) -> Any:
     try:
         return kind()
     except Exception as error:  # whatever the user's constructor raises
-        raise InputError(f"Expected {text} to need no arguments, but got {brief(error)}; name an object.") from error
+        raise InputError(
+            f"Expected {text} to work without arguments, but got {brief(error)}; name an object."
+        ) from error
