@@ -126,6 +126,6 @@ def _make_mean(arguments: argparse.Namespace, shared: dict[str, Any]) -> Optimis
         score = make_object(score, name)
     if not callable(score):
         kind = type(score).__name__
-        raise InputError(f"Expected --metric {name} to be a function or module that scores samples, but got {kind}.")
+        raise InputError(f"Expected --metric {name} to be a function or module from samples to scores, but got {kind}.")
     bounded = None if arguments.bounded is None else tuple(arguments.bounded)
     return OptimisticMean(score, not arguments.lower_is_better, bounded, **shared)
