@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,74 +14,6 @@ from tm_bandit.errors import one_line, printable
 from tm_bandit.pull import BATCH_SIZE
 
 _DESCRIPTION = "Pick the best generative model with the fewest samples."
-
-_STATS_EXAMPLES = """\
-examples:
-  tm-bandit stats photos/ -o ref.npz                        a folder of images, Inception features
-  tm-bandit stats photos/ -o ref.npz --feature dinov2-vit-l-14 --device cuda
-  tm-bandit stats train.npz -o ref.npz --resize 64          images in an array (N,H,W,3)
-  tm-bandit stats features.npy -o ref.npz --feature none    features that you computed yourself
-  tm-bandit stats photos/ -o ref.npz --rows 5000            with rows, for select --metric kid
-  tm-bandit stats ref.npz -o ref.pt                         convert to torch-fidelity's format
-
-The file opens in pytorch-fid and clean-fid (.npz) and in torch-fidelity (.pt). Their files open here, as do those of
-guided-diffusion, whose own evaluator needs more than mean and covariance in a file.
-"""
-
-_SELECT_EXAMPLES = """\
-examples:
-  tm-bandit select --reference ref.npz --arm ema=out/ema --arm raw=out/raw --budget 5000
-  tm-bandit select --reference photos/ out/ema out/raw                           folders by path, named ema and raw
-  tm-bandit select --reference ref.npz --module my.models:Flow 'runs/*.ckpt'     28 checkpoints at once
-  tm-bandit select --reference ref.npz --arm a=a.npz --arm b=b.npz --stop certified --html report.html
-  tm-bandit select --reference ref.npz --arm a=out/a --arm b=out/b --paired      file i of each: same noise
-  tm-bandit select --metric is --arm a=out/a --arm b=out/b --json result.json
-  tm-bandit select --metric my.scores:aesthetic --bounded 0 10 --arm a=out/a --arm b=out/b
-  tm-bandit select --reference ref.npz --arm e10=e10.ckpt --arm e20=e20.ckpt --module my.models:Flow
-  tm-bandit select --reference ref.npz --arm cfg1=my.samplers:cfg1 --arm cfg2=my.samplers:cfg2
-
-  tm-bandit select --reference ref.npz --module my.models:Flow 'runs/*.ckpt' --variant 'cfg3={"scale": 3}' ...
-
-An arm is a folder of images, a .npy/.npz file of images or features, a .ckpt file (with --module), or a function
-package.module:name that is called with a number of samples (and generator=, if it takes one) and returns a tensor of
-images (N,3,H,W), or of features (N,d), which are taken as they are.
-Only the samples that are pulled from a folder or file are decoded and embedded.
-
-several processes:
-  tm-bandit select ... --workers 4                          four processes on this machine
-  torchrun --nproc_per_node=2 -m tm_bandit select ...       they share each pull; the same answer as one process
-  ray start --head                                          start a local Ray, then
-  tm-bandit select ... --workers 8 --ray auto               eight of its actors; `ray stop` ends it
-
-With --workers several pulls are under way at the same time. For a given number of workers the answer depends on the
-seed alone.
-"""
-
-_WATCH_EXAMPLES = """\
-examples:
-  tm-bandit watch runs/checkpoints --module my.models:Flow --reference ref.npz
-  tm-bandit watch runs --module my.models:build --reference ref.npz --out runs/watch --idle 3600
-
-Complete checkpoints (.ckpt, .pt, .safetensors) of any trainer are admitted once they have settled, and raced against
-the best so far. DIR/tm_bandit (or --out) gets selection.json, selection.html, which a browser reloads every 30 seconds,
-and a link `best`. Nothing else is written or deleted. Ctrl-C ends it; the same command continues where it stopped.
-"""
-
-_CACHE_EXAMPLES = """\
-examples:
-  tm-bandit cache                                           where it is, how many rows it has, and its size
-  tm-bandit cache --clear
-
-Rows of image files are kept for named networks, and reused only if neither the file, the weights, the options nor the
-packages have changed. Beyond 2 GB the older half is deleted.
-"""
-
-_REPORT_EXAMPLES = """\
-examples:
-  tm-bandit report result.json                              the table
-  tm-bandit report result.json --plot bounds.png --html report.html
-  tm-bandit report result.json --markdown >> notes.md
-"""
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -124,21 +57,18 @@ def build_parser() -> argparse.ArgumentParser:
     parser = OneLineParser(prog="tm-bandit", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=OneLineParser)
-    for name, summary, examples, add_options in (
-        ("stats", "make a reference file from images or features", _STATS_EXAMPLES, _add_stats),
-        ("select", "find the best of several models", _SELECT_EXAMPLES, _add_select),
-        ("watch", "race new checkpoints while training runs", _WATCH_EXAMPLES, _add_watch),
-        ("report", "show a saved result: table, plot, HTML page", _REPORT_EXAMPLES, _add_report),
-        ("cache", "show or clear the cached features", _CACHE_EXAMPLES, _add_cache_command),
-        ("demo", "the whole story offline, in minutes", "", None),  # for the list; see main()
-    ):
-        about = f"{summary[0].upper()}{summary[1:]}."
-        raw = argparse.RawDescriptionHelpFormatter
+    for name, add_arguments in _COMMANDS.items():
+        # The first line says what the command does, the others are shown below its options.
+        about, _, more = inspect.cleandoc(add_arguments.__doc__ or ".").partition("\n\n")
         command = commands.add_parser(
-            name, help=summary, description=about, epilog=examples, formatter_class=raw, allow_abbrev=False
+            name,
+            help=about[0].lower() + about[1:-1],
+            description=about,
+            epilog=more.replace("Examples:", "examples:", 1),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
         )
-        if add_options is not None:
-            add_options(command)
+        add_arguments(command)
     return parser
 
 
@@ -173,6 +103,19 @@ _EACH: dict[str, Any] = {"action": "append", "default": []}
 
 
 def _add_stats(parser: argparse.ArgumentParser) -> None:
+    """Make a reference file from images or features.
+
+    Examples:
+      tm-bandit stats photos/ -o ref.npz                        a folder of images, Inception features
+      tm-bandit stats photos/ -o ref.npz --feature dinov2-vit-l-14 --device cuda
+      tm-bandit stats train.npz -o ref.npz --resize 64          images in an array (N,H,W,3)
+      tm-bandit stats features.npy -o ref.npz --feature none    features that you computed yourself
+      tm-bandit stats photos/ -o ref.npz --rows 5000            with rows, for select --metric kid
+      tm-bandit stats ref.npz -o ref.pt                         convert to torch-fidelity's format
+
+    The file opens in pytorch-fid and clean-fid (.npz) and in torch-fidelity (.pt). Their files open here, as do those
+    of guided-diffusion, whose own evaluator needs more than mean and covariance in a file.
+    """
     _add(parser, "source DIR|FILE", "folder of images, or .npy/.npz of images or features")
     _add(parser, "-o,--output FILE", "where to write (.npz or .pt)", Path, required=True)
     kept = "also keep the rows, which kid and cmmd need: at most N (default: %(const)s), chosen at random"
@@ -188,6 +131,35 @@ def _add_stats(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_select(parser: argparse.ArgumentParser) -> None:
+    """Find the best of several models.
+
+    Examples:
+      tm-bandit select --reference ref.npz --arm ema=out/ema --arm raw=out/raw --budget 5000
+      tm-bandit select --reference photos/ out/ema out/raw                           folders by path, named ema and raw
+      tm-bandit select --reference ref.npz --module my.models:Flow 'runs/*.ckpt'     28 checkpoints at once
+      tm-bandit select --reference ref.npz --arm a=a.npz --arm b=b.npz --stop certified --html report.html
+      tm-bandit select --reference ref.npz --arm a=out/a --arm b=out/b --paired      file i of each: same noise
+      tm-bandit select --metric is --arm a=out/a --arm b=out/b --json result.json
+      tm-bandit select --metric my.scores:aesthetic --bounded 0 10 --arm a=out/a --arm b=out/b
+      tm-bandit select --reference ref.npz --arm e10=e10.ckpt --arm e20=e20.ckpt --module my.models:Flow
+      tm-bandit select --reference ref.npz --arm cfg1=my.samplers:cfg1 --arm cfg2=my.samplers:cfg2
+
+      tm-bandit select --reference ref.npz --module my.models:Flow 'runs/*.ckpt' --variant 'cfg3={"scale": 3}' ...
+
+    An arm is a folder of images, a .npy/.npz file of images or features, a .ckpt file (with --module), or a function
+    package.module:name that is called with a number of samples (and generator=, if it takes one) and returns a tensor
+    of images (N,3,H,W), or of features (N,d), which are taken as they are.
+    Only the samples that are pulled from a folder or file are decoded and embedded.
+
+    several processes:
+      tm-bandit select ... --workers 4                          four processes on this machine
+      torchrun --nproc_per_node=2 -m tm_bandit select ...       they share each pull; the same answer as one process
+      ray start --head                                          start a local Ray, then
+      tm-bandit select ... --workers 8 --ray auto               eight of its actors; `ray stop` ends it
+
+    With --workers several pulls are under way at the same time. For a given number of workers the answer depends on the
+    seed alone.
+    """
     what = parser.add_argument_group("what is compared")
     paths = "paths of models, or quoted patterns such as 'runs/*.ckpt'; what tells the paths apart becomes the names"
     _add(what, "patterns PATTERN", paths, nargs="*")
@@ -256,6 +228,13 @@ def _add_score(what: argparse._ArgumentGroup) -> None:
 
 
 def _add_report(parser: argparse.ArgumentParser) -> None:
+    """Show a saved result: table, plot, HTML page.
+
+    Examples:
+      tm-bandit report result.json                              the table
+      tm-bandit report result.json --plot bounds.png --html report.html
+      tm-bandit report result.json --markdown >> notes.md
+    """
     _add(parser, "result RESULT", "a file that `tm-bandit select --json FILE` wrote")
     form = parser.add_mutually_exclusive_group()
     _add(form, "--json", "print the table as JSON")
@@ -264,6 +243,17 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_watch(parser: argparse.ArgumentParser) -> None:
+    """Race new checkpoints while training runs.
+
+    Examples:
+      tm-bandit watch runs/checkpoints --module my.models:Flow --reference ref.npz
+      tm-bandit watch runs --module my.models:build --reference ref.npz --out runs/watch --idle 3600
+
+    Complete checkpoints (.ckpt, .pt, .safetensors) of any trainer are admitted once they have settled, and raced
+    against the best so far. DIR/tm_bandit (or --out) gets selection.json, selection.html, which a browser reloads every
+    30 seconds, and a link `best`. Nothing else is written or deleted. Ctrl-C ends it; the same command continues where
+    it stopped.
+    """
     _add(parser, "folder DIR", "where checkpoints appear, sub-folders included")
     _add(parser, "--module PACKAGE:CLASS", "the module's class, or a function that returns one", required=True)
     _add_score(parser.add_argument_group("score"))
@@ -281,6 +271,10 @@ def _add_watch(parser: argparse.ArgumentParser) -> None:
     _add(parser, "--quiet", _QUIET)
 
 
+def _add_demo(parser: argparse.ArgumentParser) -> None:
+    """The whole story offline, in minutes."""  # it has a parser of its own, see main()
+
+
 def _add_cache(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("cache of features")
     place = (
@@ -292,6 +286,15 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_cache_command(parser: argparse.ArgumentParser) -> None:
+    """Show or clear the cached features.
+
+    Examples:
+      tm-bandit cache                                           where it is, how many rows it has, and its size
+      tm-bandit cache --clear
+
+    Rows of image files are kept for named networks, and reused only if neither the file, the weights, the options nor
+    the packages have changed. Beyond 2 GB the older half is deleted.
+    """
     _add(parser, "--cache DIR", "the folder (default: tm-bandit in the user's cache folder)")
     _add(parser, "--clear", "delete the cached features")
 
@@ -340,3 +343,14 @@ def _budget(text: str) -> int | float | str:
 def _burn_in(text: str) -> int | str:
     """Parse ``auto`` or a whole number."""
     return text if text == "auto" else _count(text)
+
+
+#: The commands: what adds their arguments says what they do.
+_COMMANDS = {
+    "stats": _add_stats,
+    "select": _add_select,
+    "watch": _add_watch,
+    "report": _add_report,
+    "cache": _add_cache_command,
+    "demo": _add_demo,
+}
