@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ _MATPLOTLIB = RequirementCache("matplotlib")
 
 RESULT = "selection.json"
 PLOT = "selection.png"
+
 
 #: Tells the user something, once for each kind, which comes second.
 Say = Callable[[str, str], None]
@@ -138,21 +140,13 @@ def log_scalars(module: LightningModule, prefix: str, values: dict[str, float], 
             another one: Lightning requires the same arguments for a key in each call of a hook.
     """
     dtype = torch.float64 if exact_device(module.device) == module.device else torch.float32
+    # The maximum over ranks that agree is exact; a mean of three equal numbers need not be.
+    log = partial(module.log, on_step=False, on_epoch=True, reduce_fx="max", sync_dist=True, batch_size=1)
     for name, value in values.items():
-        # As double tensors: Python floats are logged in single precision, which cannot even count to 2**24 + 1. The
-        # maximum over ranks that agree is exact; a mean of three equal numbers need not be.
-        module.log(
-            f"{prefix}/{name}",
-            torch.tensor(value, dtype=dtype, device=module.device),
-            prog_bar=name == "best",
-            on_step=False,
-            on_epoch=True,
-            reduce_fx="max",
-            sync_dist=True,
-            add_dataloader_idx=False,
-            batch_size=1,
-            logger=False if unseen and name == "current" else None,
-        )
+        # As double tensors: Python floats are logged in single precision, which cannot even count to 2**24 + 1.
+        exact = torch.tensor(value, dtype=dtype, device=module.device)
+        logger = False if unseen and name == "current" else None
+        log(f"{prefix}/{name}", exact, prog_bar=name == "best", logger=logger, add_dataloader_idx=False)
 
 
 def line(

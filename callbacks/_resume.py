@@ -76,22 +76,11 @@ def checked(saved: Mapping[str, Any]) -> dict[str, Any]:
 
 def _from_version_1(saved: Mapping[str, Any]) -> dict[str, Any]:
     files = {str(name): {"file": os.path.basename(path), "tag": ""} for name, path in saved["files"].items()}
-    return {
-        "version": STATE_VERSION,
-        "run": str(saved["run"]),
-        "validation": "",
-        "number": 0,
-        "step": saved["step"],
-        "folder": str(saved["folder"]),
-        "files": files,
-        "dropped": [],
-        "arms": list(saved["arms"]),
-        "known": list(saved["known"]),
-        "failures": {},
-        "born": {},
-        "admitted": {},
-        "reference": "unknown" if saved["reference"] else "",
-    }
+    kept = {"step": saved["step"], "run": str(saved["run"]), "folder": str(saved["folder"]), "files": files}
+    arms = {"arms": list(saved["arms"]), "known": list(saved["known"])}
+    unknown: dict[str, Any] = {"validation": "", "number": 0, "dropped": [], "failures": {}, "born": {}, "admitted": {}}
+    reference = "unknown" if saved["reference"] else ""
+    return {"version": STATE_VERSION, "reference": reference, **kept, **arms, **unknown}
 
 
 def take_up(store: ArmStore, selector: ModelSelector, point: ResumePoint, live: str, reference: str) -> Resumed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import WeightAveraging
@@ -48,19 +48,13 @@ class BorrowedModule(Generic[M]):
 
     def __init__(self, module: M) -> None:
         self.module = module
-        self._owners: list[tuple[dict[str, Tensor | None], dict[str, Tensor | None]]] = []
-        self._values: list[tuple[Tensor, Tensor]] = []
-        self._grads: list[tuple[nn.Parameter, Tensor | None, bool]] = []
-        self._modes: list[tuple[nn.Module, bool]] = []
-        self._modes_inside: list[tuple[nn.Module, bool]] = []
-        self._transient: Fitted = []
 
     def __enter__(self) -> Self:
         # A sampler may bind a new tensor to a buffer's name, so the tables of names are remembered with the values.
-        tables: list[dict[str, Tensor | None]] = []
+        tables: list[dict[str, Any]] = []
         for part in self.module.modules():
-            tables += [part._parameters, part._buffers]  # type: ignore[list-item]
-            self._modes.append((part, part.training))
+            tables += [part._parameters, part._buffers]
+        self._modes = [(part, part.training) for part in self.module.modules()]
         self._owners = [(table, dict(table)) for table in tables]
         unique = {id(tensor): tensor for _, names in self._owners for tensor in names.values() if tensor is not None}
         self._values = [(tensor, _copy(tensor)) for tensor in unique.values()]
