@@ -458,6 +458,6 @@ class Session:
         """
         if self._resumed is not None:
             return self._resumed.state  # nothing has been resumed yet
-        due = self.settings.counts(self.trainer) and is_validation_next(self.trainer, self.books.step)
-        state = self._state or self.books.describe(self.store, {})
-        return {**state, "due": self._borrowed is not None or due}
+        trainer, step = self.trainer, self.books.step
+        due = self._borrowed is not None or (self.settings.counts(trainer) and is_validation_next(trainer, step))
+        return {**(self._state or self.books.describe(self.store, {})), "due": due}
