@@ -339,7 +339,7 @@ class OptimisticIS(FeatureMetric):
         known = {int(number) for number in gather(local, group=process_group or self.process_group)} - {0}
         if len(known) > 1:
             raise InputError(
-                f"Expected one number of classes on all ranks, but got {sorted(known)}; use one classifier."
+                f"Expected the same number of classes on all ranks, but got {sorted(known)}; use one classifier."
             )
         self._know_classes(max(known, default=0))
         super()._sync_dist(gather, process_group=process_group)
