@@ -60,13 +60,10 @@ def build_parser() -> argparse.ArgumentParser:
     for name, add_arguments in _COMMANDS.items():
         # The first line says what the command does, the others are shown below its options.
         about, _, more = inspect.cleandoc(add_arguments.__doc__ or ".").partition("\n\n")
+        more, raw = more.replace("Examples:", "examples:", 1), argparse.RawDescriptionHelpFormatter
+        summary = about[0].lower() + about[1:-1]
         command = commands.add_parser(
-            name,
-            help=about[0].lower() + about[1:-1],
-            description=about,
-            epilog=more.replace("Examples:", "examples:", 1),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
+            name, help=summary, description=about, epilog=more, formatter_class=raw, allow_abbrev=False
         )
         add_arguments(command)
     return parser
