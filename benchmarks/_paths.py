@@ -191,10 +191,8 @@ def marginal_coverage(
         for run in range(runs):
             spread = recent_spread(block_sums(arrival[run, :look], 0))
             moments = ScoreMoments(look, float(means[run]), spread.std, spread.skewness)
-            ends_of_run = witness_interval(
-                moments, float(plug_in[run]), classes, delta / 2, kind, least_spread=float(least[run])
-            )
-            pairs.append(ends_of_run)
+            estimate, spread_of_run = float(plug_in[run]), float(least[run])
+            pairs.append(witness_interval(moments, estimate, classes, delta / 2, kind, spread_of_run))
         lower, upper = (torch.tensor(side) for side in zip(*pairs, strict=True))
         below |= upper < truth - 1e-12
         above |= lower > truth + 1e-12

@@ -8,11 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
 from lightning.pytorch.utilities import rank_zero_warn
 
 from tm_bandit.callbacks._arms import Arm, note_variant
-from tm_bandit.callbacks._distributed import check_shared, ranks_of
+from tm_bandit.callbacks._distributed import agreed, check_shared, ranks_of
 from tm_bandit.callbacks._folder import claim, default_root
 from tm_bandit.callbacks._report import PLOT, RESULT, never_fatal, publish
 from tm_bandit.callbacks._weights import averaging_callback
@@ -21,8 +22,6 @@ from tm_bandit.report.result import SelectionResult, central_score
 from tm_bandit.selection.checkpoints import selector_from_checkpoints
 
 if TYPE_CHECKING:
-    from lightning.pytorch import LightningModule, Trainer
-
     from tm_bandit.callbacks.bandit_checkpoint import BanditCheckpoint
 
 
@@ -62,14 +61,10 @@ class Afterwards:
         self.ranks = ranks_of(trainer)
         self.files: list[Path] = []
         self.step = -1
-        error: Exception | None = None
         root = Path(settings.dirpath) if settings.dirpath is not None else default_root(trainer, settings.key)
-        if self.ranks.is_zero:
-            try:
+        with agreed(self.ranks):
+            if self.ranks.is_zero:
                 root = claim(root.expanduser().absolute(), secrets.token_hex(8))
-            except InputError as reason:
-                error = reason
-        self.ranks.agree(error)
         self.folder = self.ranks.tell(root)
         check_shared(self.folder, self.ranks, everywhere=True)
 
@@ -109,8 +104,7 @@ class Afterwards:
     def _compare(self, module: LightningModule) -> SelectionResult:
         """Run a selection in which each arm is a module without a Trainer; errors are those of all ranks."""
         settings = self.settings
-        error: Exception | None = None
-        try:
+        with agreed(self.ranks):
             selector = selector_from_checkpoints(
                 self.files,
                 type(module),
@@ -118,18 +112,9 @@ class Afterwards:
                 settings.sampler,
                 variants=settings.variants,
                 budget=settings.budget * len(self.files),
-                batch_size=settings.batch_size,
-                policy=settings.policy,
-                stop=settings.stop,
-                goal=settings.goal,
-                seed=settings.seed,
                 burn_in=settings.burn_in,
-                pairing=settings.pairing,
-                conditions=settings.conditions,
+                **settings.selection(),
             )
-        except Exception as reason:  # the other ranks must learn of it before they wait for this one
-            error = reason
-        self.ranks.agree(error)
         alone = self.ranks.world_size == 1
         return selector.run(progress=False, workers=0 if alone else None, chunk_size=settings.chunk_size)
 
@@ -147,7 +132,7 @@ class Afterwards:
             with never_fatal(self._say, f"{type(logger).__name__} does not take the scores"):
                 for step, values in sorted(self._curves(trainer, result).items()):
                     logger.log_metrics({f"{key}/{name}": value for name, value in values.items()}, step=step)
-        publish(trainer, key, result, self._say, plot=True, picture=self.folder / PLOT)
+        publish(trainer, key, result, self._say, self.folder / PLOT)
 
     def _say(self, text: str, kind: str) -> None:
         rank_zero_warn(f"{self.settings.key}: {text}")

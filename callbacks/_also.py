@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torchmetrics import Metric, MetricCollection
 
 from tm_bandit.callbacks._arms import Arm
 from tm_bandit.callbacks._reference import lacks_reference
-from tm_bandit.callbacks._report import Summary
+from tm_bandit.callbacks._report import Say, Summary
 from tm_bandit.errors import InputError
 from tm_bandit.metrics.base import OptimisticMetric
 
@@ -42,6 +42,7 @@ def check_also(also: Metric | MetricCollection | None) -> MetricCollection | Non
     return also
 
 
+@dataclass(eq=False)
 class Companions:
     """Statistics of the other metrics, arm by arm; every rank adds its own samples, and values are synced.
 
@@ -52,15 +53,13 @@ class Companions:
         warn: gets text and kind of an error, and reports the first of a kind; a companion never ends training.
     """
 
-    def __init__(self, metrics: MetricCollection | None, warn: Callable[[str, str], None]) -> None:
-        self.metrics = metrics
-        self._warn = warn
-        self._of: dict[str, MetricCollection] = {}
+    metrics: MetricCollection | None
+    warn: Say
+    _of: dict[str, MetricCollection] = field(default_factory=dict, init=False)
 
-    def _get(self, arm: str, device: torch.device) -> MetricCollection:
+    def _get(self, metrics: MetricCollection, arm: str, device: torch.device) -> MetricCollection:
         if arm not in self._of:
-            assert self.metrics is not None
-            self._of[arm] = self.metrics.to(device).clone()
+            self._of[arm] = metrics.to(device).clone()
         return self._of[arm]
 
     def add(self, arm: str, samples: Sequence[Tensor], count: int) -> None:
@@ -75,9 +74,9 @@ class Companions:
             return
         try:
             batch = torch.cat(list(samples))[:count]
-            self._get(arm, batch.device).update(batch)
+            self._get(self.metrics, arm, batch.device).update(batch)
         except Exception as error:  # whatever a metric makes of the samples of a broken arm
-            self._warn(f"the metrics of also= could not take samples of {arm} ({error})", "also")
+            self.warn(f"the metrics of also= could not take samples of {arm} ({error})", "also")
 
     def extend(self, summary: Summary, step: int, arms: Mapping[str, Arm], device: torch.device) -> Summary:
         """Add what they say about the newest and the best arm to a summary, and forget dropped arms; on all ranks.
@@ -88,7 +87,6 @@ class Companions:
             arms: the arms by name.
             device: see :meth:`values`.
         """
-        assert summary.result is not None
         newest = [row["arm"] for row in summary.result.table() if row["arm"] in arms and arms[row["arm"]].step == step]
         values = self.values({"current": next(iter(newest), None), "best": summary.best_arm or None}, device)
         self._of = {name: metrics for name, metrics in self._of.items() if name in summary.arms}
@@ -105,7 +103,7 @@ class Companions:
         if self.metrics is None:
             return found
         for word, arm in arms.items():
-            for name, metric in self._get(arm, device).items() if arm else ():
+            for name, metric in self._get(self.metrics, arm, device).items() if arm else ():
                 value = self._value(metric, f"{name} of also= has no value for {arm}")
                 if value is not None:
                     found[f"{word}/{name}"] = value
@@ -117,5 +115,5 @@ class Companions:
             value = metric.debiased().value if isinstance(metric, OptimisticMetric) else metric.compute()
             return float(value[0] if isinstance(value, (tuple, list)) else value)
         except Exception as error:  # too few samples, or none
-            self._warn(f"{complaint} ({error})", "also")
+            self.warn(f"{complaint} ({error})", "also")
             return None

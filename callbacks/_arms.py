@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from tm_bandit.errors import InputError
@@ -53,10 +53,6 @@ class Arm:
     def name(self) -> str:
         """Name of the arm in the selection and in the logs."""
         return f"{self.weights}/{self.variant}" if self.variant else self.weights
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that ``torch.load(weights_only=True)`` accepts."""
-        return asdict(self)
 
 
 def variant_of(name: str) -> str:
@@ -111,9 +107,7 @@ def check_variants(variants: Mapping[str, Mapping[str, Any]] | None) -> dict[str
         )
     for name, arguments in variants.items():
         if not isinstance(name, str) or not _VARIANT.fullmatch(name):
-            raise InputError(
-                f"Expected names of variants made of letters, digits and `_.- `, but got {name!r}; rename it."
-            )
+            raise InputError(f"Expected names of variants of letters, digits and `_.- `, but got {name!r}; rename it.")
         if not isinstance(arguments, Mapping):
             raise InputError(
                 f"Expected the variant {name!r} to be a dictionary of keyword arguments, but got {arguments!r}; "

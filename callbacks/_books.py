@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tm_bandit.callbacks._arms import Arm
@@ -13,6 +14,9 @@ from tm_bandit.callbacks._store import ArmStore
 
 #: An arm that fails in this many validations in a row, while others do not, is out: one error may pass, two do not.
 STRIKES = 2
+
+#: What is saved and resumed as it is.
+_AS_IT_IS = ("number", "step", "known", "failures", "admitted")
 
 
 @dataclass
@@ -112,18 +116,14 @@ class Books:
         return {
             "version": STATE_VERSION,
             "run": store.folder.run,
-            "validation": self.validation,
-            "number": self.number,
-            "step": self.step,
             "folder": str(store.folder.root),
             "files": files,
             "born": dict(store.born),
             "dropped": [dict(item) for item in store.dropped],
-            "admitted": dict(self.admitted),
-            "arms": [arm.to_dict() for arm in self.arms.values()],
-            "known": list(self.known),
-            "failures": dict(self.failures),
+            "validation": self.validation,
+            "arms": [asdict(arm) for arm in self.arms.values()],
             "reference": self.reference,
+            **{name: copy(getattr(self, name)) for name in _AS_IT_IS},
         }
 
     def go_on(self, resumed: Resumed, point: ResumePoint, variants: Iterable[str]) -> None:
@@ -137,8 +137,7 @@ class Books:
         state, listed = resumed.state, set(variants)
         arms = [Arm(**values) for values in state["arms"]]
         self.arms = {arm.name: arm for arm in arms if arm.variant in listed}
-        self.known, self.lineage = list(state["known"]), list(resumed.lineage)
-        self.failures, self.admitted = dict(state["failures"]), dict(state["admitted"])
-        self.number, self.step = state["number"], state["step"]
+        self.lineage = list(resumed.lineage)
+        vars(self).update({name: copy(state[name]) for name in _AS_IT_IS})
         self.dumped = self.confirmed = (point.state["number"], point.state["validation"])
         self.dumped_step = point.step

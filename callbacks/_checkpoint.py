@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lightning
+from lightning.pytorch import Trainer
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from tm_bandit.errors import brief
-
-if TYPE_CHECKING:
-    from lightning.pytorch import Trainer
 
 
 def dump(trainer: Trainer) -> dict[str, Any]:

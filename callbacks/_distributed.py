@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
 
 from tm_bandit.errors import InputError
 from tm_bandit.execution.ranks import Ranks
-
-if TYPE_CHECKING:
-    from lightning.pytorch import Trainer
 
 _SHARDED = (FSDPStrategy, DeepSpeedStrategy, ModelParallelStrategy)
 
@@ -25,6 +24,21 @@ def ranks_of(trainer: Trainer) -> Ranks:
     return Ranks(trainer.global_rank, trainer.world_size, trainer.strategy.root_device)
 
 
+@contextmanager
+def agreed(ranks: Ranks) -> Iterator[None]:
+    """Raise what goes wrong in the block on all ranks: the others must learn of it before they wait for this one.
+
+    Args:
+        ranks: the processes.
+    """
+    error: Exception | None = None
+    try:
+        yield
+    except Exception as failure:  # any: see above
+        error = failure
+    ranks.agree(error)
+
+
 def check_shared(folder: Path, ranks: Ranks, everywhere: bool) -> None:
     """Check that all ranks see the folder that rank 0 has made.
 
@@ -36,13 +50,12 @@ def check_shared(folder: Path, ranks: Ranks, everywhere: bool) -> None:
     Raises:
         InputError: on all ranks, if the folder is not shared.
     """
-    error: Exception | None = None
-    if everywhere and not folder.is_dir():
-        error = InputError(
-            f"Expected {folder} on a file system that all nodes share, but rank {ranks.rank} does not see it; give "
-            "another dirpath=, or store='memory'."
-        )
-    ranks.agree(error)
+    with agreed(ranks):
+        if everywhere and not folder.is_dir():
+            raise InputError(
+                f"Expected {folder} on a file system that all nodes share, but rank {ranks.rank} does not see it; give "
+                "another dirpath=, or store='memory'."
+            )
 
 
 def refuse_sharded(trainer: Trainer) -> None:

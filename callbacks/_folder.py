@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -9,21 +10,19 @@ import secrets
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from lightning.pytorch import Trainer
 
 from tm_bandit._files import check_regular
 from tm_bandit._lock import FileLock
 from tm_bandit.errors import InputError
 
-if TYPE_CHECKING:
-    from lightning.pytorch import Trainer
-
 OWNER = "run.json"
 
-#: What version 0.1 left in a folder, which identifies its run.
-_OWNER_01 = ("files.json", "stats.pt")
+#: What identifies the run of a folder: our marker, or what version 0.1 left there.
+_MARKERS = (OWNER, "files.json", "stats.pt")
 
 #: A file that a run writes: no separators, and no leading dot but that of a file under way.
 _NAME = re.compile(r"\.?[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -164,12 +163,8 @@ def owner(folder: Path) -> str | None:
     Args:
         folder: any folder.
     """
-    if os.path.lexists(folder / OWNER):
-        return _text(folder / OWNER)
-    for name in _OWNER_01:
-        if os.path.lexists(folder / name):
-            return _text(folder / name)
-    return None
+    marker = next((folder / name for name in _MARKERS if os.path.lexists(folder / name)), None)
+    return None if marker is None else _text(marker)
 
 
 def _text(path: Path) -> str:
@@ -178,10 +173,9 @@ def _text(path: Path) -> str:
             content: Any = torch.load(check_regular(path), map_location="cpu", weights_only=True, mmap=True)
         else:
             content = json.loads(check_regular(path).read_text(encoding="utf-8"))
-        run = content["run"]
+        return content["run"] if isinstance(content["run"], str) else ""
     except Exception:  # cut off, not JSON, of another shape: the folder has an unknown owner
         return ""
-    return run if isinstance(run, str) else ""
 
 
 def claim(root: Path, run: str) -> Path:
@@ -208,9 +202,7 @@ def claim(root: Path, run: str) -> Path:
         except FileExistsError:
             if folder.is_dir():
                 continue  # another run was faster
-            raise InputError(
-                f"Expected a folder for the arms at {folder}, but that is a file; give dirpath=."
-            ) from None
+            raise InputError(f"Expected a folder for the arms at {folder}, but it is a file; give dirpath=.") from None
         except OSError as error:
             raise InputError(
                 f"Expected a folder for the arms at {folder}, but it cannot be written to ({error}); give dirpath=."
@@ -221,10 +213,7 @@ def claim(root: Path, run: str) -> Path:
 
 def _versions(root: Path) -> Iterator[Path]:
     yield root
-    version = 0
-    while True:
-        version += 1
-        yield root / f"v{version}"
+    yield from (root / f"v{version}" for version in itertools.count(1))
 
 
 def _try_out(folder: Path) -> None:

@@ -6,15 +6,15 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lightning.pytorch import Trainer
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
+from tm_bandit.callbacks._distributed import agreed
 from tm_bandit.callbacks._folder import RunFolder, claim, default_root, find, home
 from tm_bandit.callbacks._resume import ResumePoint
 from tm_bandit.execution.ranks import Ranks, idle_ranks
 
 if TYPE_CHECKING:
-    from lightning.pytorch import Trainer
-
     from tm_bandit.callbacks.bandit_checkpoint import BanditCheckpoint
 
 
@@ -33,11 +33,10 @@ def open_folder(
         InputError: if nothing can be written there.
     """
     run = ranks.tell(secrets.token_hex(8)) if point is None else point.state["run"]
-    error: Exception | None = None
     root, found = _wanted_folder(settings, trainer, ranks), None
     folder: RunFolder | None = None
-    if ranks.is_zero and not is_dev_run(trainer):
-        try:
+    with agreed(ranks):
+        if ranks.is_zero and not is_dev_run(trainer):
             if point is not None:
                 hint = point.state["folder"]
                 # By default, a run is where all runs of this Trainer are.
@@ -48,9 +47,6 @@ def open_folder(
             folder.lock()
             if found is None and root != wanted:
                 rank_zero_info(f"{settings.key}: {wanted} belongs to another run; this one writes to {root}.")
-        except Exception as reason:  # the other ranks must learn of it
-            error = reason
-    ranks.agree(error)
     root, found = ranks.tell((root, found))
     if point is not None and found is None and point.state["arms"]:
         rank_zero_warn(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,20 +12,16 @@ from torch import Tensor
 from tm_bandit._failures import reason_of, warn_of_failure
 from tm_bandit.callbacks._also import Companions
 from tm_bandit.callbacks._arms import Arm
+from tm_bandit.callbacks._report import Advance
 from tm_bandit.callbacks._sampling import RowSampler
 from tm_bandit.callbacks._store import ArmStore
-from tm_bandit.callbacks._weights import BorrowedModule, Fitted
+from tm_bandit.callbacks._weights import Borrowed, Fitted
 from tm_bandit.errors import BanditError, InputError
 from tm_bandit.execution.conditions import chunk_of
 from tm_bandit.execution.draw import chunk_seed
-from tm_bandit.execution.ranks import Ranks, Share
+from tm_bandit.execution.ranks import Share
 from tm_bandit.pull import Pull
 from tm_bandit.selection.selector import ModelSelector
-
-if TYPE_CHECKING:
-    from lightning.pytorch import LightningModule, Trainer
-
-    from tm_bandit.callbacks._report import Advance
 
 
 @dataclass
@@ -49,6 +44,7 @@ class Outcome:
         return {**self.failed, **self.unusable}
 
 
+@dataclass(eq=False)
 class PullLoop:
     """Makes the pulls of one validation; on all ranks.
 
@@ -57,56 +53,40 @@ class PullLoop:
         store: the weights of the arms.
         arms: the active arms by name.
         batch_size: rows of a pull.
-        ranks: the processes.
         companions: other metrics, which get the samples as they were drawn.
     """
 
-    def __init__(
-        self,
-        rows: RowSampler,
-        store: ArmStore,
-        arms: Mapping[str, Arm],
-        batch_size: int,
-        ranks: Ranks,
-        companions: Companions,
-    ) -> None:
-        self.rows = rows
-        self.companions = companions
-        self.store = store
-        self.arms = arms
-        self.share = Share(batch_size, rows.chunk_size, ranks.world_size)
-        self.ranks = ranks
-        self._fitted: dict[str, Fitted] = {}
-        self._logged: set[str] = set()
+    rows: RowSampler
+    store: ArmStore
+    arms: Mapping[str, Arm]
+    batch_size: int
+    companions: Companions
+    _fitted: dict[str, Fitted] = field(default_factory=dict, init=False)
+    _logged: set[str] = field(default_factory=set, init=False)
 
-    def run(
-        self,
-        trainer: Trainer,
-        borrowed: BorrowedModule[LightningModule],
-        selector: ModelSelector | None,
-        pulls: int,
-        advance: Advance,
-    ) -> Outcome:
+    def __post_init__(self) -> None:
+        self.ranks = self.store.ranks
+        self.share = Share(self.batch_size, self.rows.chunk_size, self.ranks.world_size)
+
+    def run(self, borrowed: Borrowed, selector: ModelSelector | None, pulls: int, advance: Advance) -> Outcome:
         """Pull until the budget is spent or the stop rule is met.
 
         An arm that fails on any rank is left alone for the rest of the validation, and the others continue: an error
         may pass, and nothing known about the arm is lost.
 
         Args:
-            trainer: the running Trainer.
             borrowed: the live module.
             selector: the statistics, on rank 0.
             pulls: the most pulls to make.
             advance: moves the progress bar.
         """
-        batch = self.share.batch_size
         if selector is not None:
-            selector.extend_budget(selector.spent + pulls * batch - selector.budget)
+            selector.extend_budget(selector.spent + pulls * self.batch_size - selector.budget)
             for name in selector.arms:
                 selector.release_arm(name)
         outcome = Outcome()
         while (pull := self.ranks.tell(self._next(selector, outcome))) is not None:
-            rows, samples, reason = self._draw(trainer, borrowed, pull)
+            rows, samples, reason = self._draw(borrowed, pull)
             if reason is not None:
                 outcome.failed[pull.arm] = reason
             elif rows is not None and selector is not None:
@@ -137,9 +117,7 @@ class PullLoop:
             selector.hold_arm(name)
         return self._next(selector, outcome)
 
-    def _draw(
-        self, trainer: Trainer, borrowed: BorrowedModule[LightningModule], pull: Pull
-    ) -> tuple[Tensor | None, list[Tensor], str | None]:
+    def _draw(self, borrowed: Borrowed, pull: Pull) -> tuple[Tensor | None, list[Tensor], str | None]:
         """Return the rows of the pull or why there are none, the same on all ranks, and this rank's samples."""
         arm = self.arms[pull.arm]
         part: Tensor | Exception
@@ -151,12 +129,14 @@ class PullLoop:
             parts = []
             for chunk in self.share.chunks(self.ranks.rank):
                 seed, given = chunk_seed(pull.seed, chunk), chunk_of(pull.conditions, chunk, self.rows.chunk_size)
-                parts.append(self.rows.rows(trainer, borrowed.module, arm.variant, seed, given))
+                parts.append(self.rows.rows(self.store.trainer, borrowed.module, arm.variant, seed, given))
                 samples.append(self.rows.latest)
             part = torch.cat(parts)
         except Exception as error:  # whatever a sampler raises: training continues without this arm
-            part = error
-            self._log(pull.arm, error)
+            part, reason = error, reason_of(error)
+            if reason not in self._logged:  # eight arms that fail for one reason are one traceback
+                self._logged.add(reason)
+                warn_of_failure(f"The arm {pull.arm!r} could not be sampled: {reason}", error)
         try:
             rows = self.share.merge(self.ranks.gather(part))
         except BanditError as error:
@@ -164,14 +144,7 @@ class PullLoop:
         self.companions.add(pull.arm, samples, self.share.own(self.ranks.rank, sum(map(len, samples))))
         return rows, samples, None
 
-    def _log(self, arm: str, error: Exception) -> None:
-        # Eight arms that fail for one reason are one traceback.
-        reason = reason_of(error)
-        if reason not in self._logged:
-            self._logged.add(reason)
-            warn_of_failure(f"The arm {arm!r} could not be sampled: {reason}", error)
-
-    def _weights(self, borrowed: BorrowedModule[LightningModule], name: str) -> Fitted:
+    def _weights(self, borrowed: Borrowed, name: str) -> Fitted:
         # Files are mapped into memory, so holding all arms of one validation takes no memory that is not given back.
         if name not in self._fitted:
             self._fitted[name] = borrowed.fit(self.store.read(name))

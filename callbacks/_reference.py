@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 import torch
+from lightning.pytorch import Trainer
 from lightning.pytorch.utilities import CombinedLoader
 from torch import Tensor
 from torch.utils._pytree import tree_unflatten
@@ -13,16 +14,12 @@ from torch.utils.data import DataLoader
 
 from tm_bandit._weights_file import content_tag
 from tm_bandit.errors import InputError, NotReadyError, WeightsError
+from tm_bandit.execution.ranks import Ranks
 from tm_bandit.functional.moments import Moments, add_rows_, merge_moments, moments_from_rows
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.metrics.referenced_metric import ReferencedMetric
 from tm_bandit.reference import ReferenceStatistics
 from tm_bandit.reference_rows import RowCollector
-
-if TYPE_CHECKING:
-    from lightning.pytorch import Trainer
-
-    from tm_bandit.execution.ranks import Ranks
 
 #: Where the real images of a batch are: an index, a key, a callable, or ``None`` to look for them.
 RealLike = Callable[[Any], Tensor] | str | int | None

@@ -7,11 +7,13 @@ import math
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar, TQDMProgressBar
 from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
 from lightning.pytorch.loggers import CSVLogger
@@ -19,21 +21,24 @@ from lightning_utilities.core.imports import RequirementCache
 
 from tm_bandit._device import exact_device
 from tm_bandit._files import atomic_write
+from tm_bandit.callbacks._arms import Arm
 from tm_bandit.callbacks._folder import RunFolder
 from tm_bandit.errors import brief
 from tm_bandit.report.encoding import encode
 from tm_bandit.report.result import COLUMNS, SelectionResult, central_score, number, with_interval
 from tm_bandit.report.thumbnails import sheet
 
-if TYPE_CHECKING:
-    from lightning.pytorch import LightningModule, Trainer
-
-    from tm_bandit.callbacks._arms import Arm
-
 _MATPLOTLIB = RequirementCache("matplotlib")
 
 RESULT = "selection.json"
 PLOT = "selection.png"
+
+
+#: Tells the user something, once for each kind, which comes second.
+Say = Callable[[str, str], None]
+
+#: Moves a progress bar on by a number of samples.
+Advance = Callable[[int], object]
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class Summary:
 
     Args:
         values: the scalars to log.
-        result: the selection so far; ``None`` if there is none.
+        result: the selection so far.
         best_arm: name of the best arm; empty if there is none.
         best_path: its file.
         arms: names of the arms that stay.
@@ -51,7 +56,7 @@ class Summary:
     """
 
     values: dict[str, float]
-    result: SelectionResult | None
+    result: SelectionResult
     best_arm: str
     best_path: str
     arms: tuple[str, ...]
@@ -135,21 +140,13 @@ def log_scalars(module: LightningModule, prefix: str, values: dict[str, float], 
             another one: Lightning requires the same arguments for a key in each call of a hook.
     """
     dtype = torch.float64 if exact_device(module.device) == module.device else torch.float32
+    # The maximum over ranks that agree is exact; a mean of three equal numbers need not be.
+    log = partial(module.log, on_step=False, on_epoch=True, reduce_fx="max", sync_dist=True, batch_size=1)
     for name, value in values.items():
-        # As double tensors: Python floats are logged in single precision, which cannot even count to 2**24 + 1. The
-        # maximum over ranks that agree is exact; a mean of three equal numbers need not be.
-        module.log(
-            f"{prefix}/{name}",
-            torch.tensor(value, dtype=dtype, device=module.device),
-            prog_bar=name == "best",
-            on_step=False,
-            on_epoch=True,
-            reduce_fx="max",
-            sync_dist=True,
-            add_dataloader_idx=False,
-            batch_size=1,
-            logger=False if unseen and name == "current" else None,
-        )
+        # As double tensors: Python floats are logged in single precision, which cannot even count to 2**24 + 1.
+        exact = torch.tensor(value, dtype=dtype, device=module.device)
+        logger = False if unseen and name == "current" else None
+        log(f"{prefix}/{name}", exact, prog_bar=name == "best", logger=logger, add_dataloader_idx=False)
 
 
 def line(
@@ -170,11 +167,8 @@ def line(
     row = next(row for row in result.arms if row["arm"] == result.best)
     score = with_interval(values["best"], row["lower"], row["upper"])
     newcomer = "the newest" if values["current_is_best"] else f"the newest has {number(values['current'])}"
-    verdict = {"won": "certified", "budget_exhausted": "not settled", "unfinished": "not settled"}.get(
-        result.status, result.status
-    )
-    if result.unrivalled:
-        verdict = "the only arm"
+    words = {"won": "certified", "budget_exhausted": "not settled", "unfinished": "not settled"}
+    verdict = "the only arm" if result.unrivalled else words.get(result.status, result.status)
     rivals = f" with {', '.join(result.tied)}" if result.tied else ""
     notes = [note for note in result.notes if note not in said]
     said.update(notes)
@@ -215,7 +209,7 @@ class HistoryText:
 
 
 @contextmanager
-def never_fatal(say: Callable[[str, str], None], what: str) -> Iterator[None]:
+def never_fatal(say: Say, what: str) -> Iterator[None]:
     """Let training continue when something that only reports fails.
 
     Args:
@@ -245,14 +239,7 @@ def write_result(folder: RunFolder, result: SelectionResult, history: str) -> No
 
 
 def publish(
-    trainer: Trainer,
-    prefix: str,
-    result: SelectionResult,
-    say: Callable[[str, str], None],
-    *,
-    plot: bool,
-    picture: Path | None = None,
-    run: str = "",
+    trainer: Trainer, prefix: str, result: SelectionResult, say: Say, picture: Path | None = None, run: str = ""
 ) -> None:
     """Give the table, and at the end the plot and samples of the best, to the loggers; on rank 0. It never raises.
 
@@ -261,17 +248,15 @@ def publish(
         prefix: name of the callback.
         result: the selection so far.
         say: tells the user what failed.
-        plot: whether to draw (it takes a moment, so it is done once).
-        picture: file of the plot next to the arm files; ``None`` writes none.
+        picture: file of the plot next to the arm files; ``None`` draws nothing (it takes a moment, so it is done once).
         run: the run that the file belongs to, if that is recorded in it.
     """
     figure, drawn = None, None
-    if plot and _MATPLOTLIB and result.history["arm"]:
+    if picture is not None and _MATPLOTLIB and result.history["arm"]:
         with never_fatal(say, "the plot could not be drawn"):
             figure = result.plot()
-            if picture is not None:
-                _save(figure, picture, run)
-                drawn = picture
+            _save(figure, picture, run)
+            drawn = picture
     for logger in trainer.loggers:
         kind = type(logger).__name__
         with never_fatal(say, f"{kind} does not take the table"):
@@ -279,7 +264,7 @@ def publish(
         if figure is not None:
             with never_fatal(say, f"{kind} does not take the plot"):
                 _show_figure(logger, prefix, figure, drawn, trainer.global_step)
-        if plot and result.best in result.pictures:
+        if picture is not None and result.best in result.pictures:
             with never_fatal(say, f"{kind} does not take the samples"):
                 _show_samples(logger, prefix, sheet(result.pictures[result.best]), trainer.global_step)
     if figure is not None:
@@ -343,12 +328,6 @@ def _save(figure: Any, target: Path, run: str = "") -> None:
         figure.savefig(path, dpi=120, bbox_inches="tight", metadata=metadata)
 
 
-class Advance(Protocol):
-    """Moves a progress bar on by a number of samples."""
-
-    def __call__(self, samples: int) -> None: ...
-
-
 @contextmanager
 def progress(trainer: Trainer, prefix: str, total: int) -> Iterator[Advance]:
     """Show how the budget is spent, in the style of the Trainer's own bar; nothing if it has none.
@@ -376,6 +355,6 @@ def progress(trainer: Trainer, prefix: str, total: int) -> Iterator[Advance]:
             bar.refresh()
     elif isinstance(bar, TQDMProgressBar) and bar.is_enabled:
         with Tqdm(desc=prefix, total=total, unit="sample", position=2 * bar.process_position + 2, leave=False) as tqdm:
-            yield lambda samples: tqdm.update(samples) and None
+            yield tqdm.update
     else:
         yield lambda samples: None

@@ -13,7 +13,7 @@ from tm_bandit.callbacks._arms import Arm
 from tm_bandit.callbacks._folder import RunFolder
 from tm_bandit.callbacks._sidecar import Sidecar, check_state, choose, read_sidecars, restrict
 from tm_bandit.callbacks._store import ArmStore
-from tm_bandit.errors import BrokenStateError, InputError
+from tm_bandit.errors import BrokenStateError, InputError, brief
 from tm_bandit.selection.selector import ModelSelector
 
 #: Version of what the callback keeps in a training checkpoint. 1: of version 0.1, which is read too.
@@ -63,41 +63,25 @@ def checked(saved: Mapping[str, Any]) -> dict[str, Any]:
     """
     version = saved.get("version")
     try:
-        if version == 1:
-            return _from_version_1(saved)
-        if version == STATE_VERSION:
-            check_state(saved)
-            return dict(saved)
+        if version in (1, STATE_VERSION):
+            state = _from_version_1(saved) if version == 1 else dict(saved)
+            check_state(state)
+            return state
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
             f"Expected the state of a BanditCheckpoint in the checkpoint, but got a broken one ({error!r}); resume "
             "from another checkpoint, or without this callback."
         ) from error
-    raise InputError(
-        f"Expected version {STATE_VERSION} of the callback's state, but got {version!r}; update tm_bandit."
-    )
+    raise InputError(f"Expected version {STATE_VERSION} of a callback's state, but got {version!r}; update tm_bandit.")
 
 
 def _from_version_1(saved: Mapping[str, Any]) -> dict[str, Any]:
     files = {str(name): {"file": os.path.basename(path), "tag": ""} for name, path in saved["files"].items()}
-    state = {
-        "version": STATE_VERSION,
-        "run": str(saved["run"]),
-        "validation": "",
-        "number": 0,
-        "step": saved["step"],
-        "folder": str(saved["folder"]),
-        "files": files,
-        "dropped": [],
-        "arms": list(saved["arms"]),
-        "known": list(saved["known"]),
-        "failures": {},
-        "born": {},
-        "admitted": {},
-        "reference": "unknown" if saved["reference"] else "",
-    }
-    check_state(state)
-    return state
+    kept = {"step": saved["step"], "run": str(saved["run"]), "folder": str(saved["folder"]), "files": files}
+    arms = {"arms": list(saved["arms"]), "known": list(saved["known"])}
+    unknown: dict[str, Any] = {"validation": "", "number": 0, "dropped": [], "failures": {}, "born": {}, "admitted": {}}
+    reference = "unknown" if saved["reference"] else ""
+    return {"version": STATE_VERSION, "reference": reference, **kept, **arms, **unknown}
 
 
 def take_up(store: ArmStore, selector: ModelSelector, point: ResumePoint, live: str, reference: str) -> Resumed:
@@ -130,7 +114,7 @@ def take_up(store: ArmStore, selector: ModelSelector, point: ResumePoint, live: 
 
 def _recover(store: ArmStore, state: Mapping[str, Any]) -> None:
     if state["validation"]:
-        store.recover(state["files"], state["born"], state["dropped"])
+        store.recover(state)
     else:
         store.adopt_untagged({name: filed["file"] for name, filed in state["files"].items()})
 
@@ -153,13 +137,10 @@ def _load(
             # Arms of this checkpoint that were dropped later come back if their files are still there.
             back = [arm.name for arm in arms if arm.name in dropped and arm.weights in store.files]
             selector.load_state_dict(restrict(statistics, known - set(back)))
-        except InputError as error:
-            if not isinstance(error, BrokenStateError):
-                raise  # of another kind of run: a setting has changed
-            rank_zero_warn(f"The statistics in {folder.root / sidecar.name} cannot be used ({error}).")
-            continue
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            rank_zero_warn(f"The statistics in {folder.root / sidecar.name} cannot be used ({error!r}).")
+            if isinstance(error, InputError) and not isinstance(error, BrokenStateError):
+                raise  # of another kind of run: a setting has changed
+            rank_zero_warn(f"The statistics in {folder.root / sidecar.name} cannot be used ({brief(error)}).")
             continue
         _say_what_is_lost(folder, arms, back, selector)
         if relation == "next":
@@ -169,9 +150,7 @@ def _load(
             before = sidecar.lineage[: sidecar.lineage.index(before[0]) + 1]
         return Resumed(saved, before)
     if saved["arms"]:
-        rank_zero_warn(
-            f"The statistics of the arms are missing in {folder.root}; the arms are kept and are sampled again."
-        )
+        rank_zero_warn(f"The statistics of the arms are missing in {folder.root}; the arms are kept and sampled again.")
     return None
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
+from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
 from tm_bandit._guards import seed_all
@@ -16,10 +18,8 @@ from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.selection.checkpoints import SamplerLike, bind_sampler
 from tm_bandit.selection.repeats import may_come_again, repeats
 
-if TYPE_CHECKING:
-    from lightning.pytorch import LightningModule, Trainer
 
-
+@dataclass(eq=False)
 class RowSampler:
     """Draws rows from the live module with whatever weights it holds at the moment.
 
@@ -31,22 +31,14 @@ class RowSampler:
         conditions: labels or prompts that the sampler has to take; ``None`` if there are none.
     """
 
-    def __init__(
-        self,
-        sampler: SamplerLike,
-        metric: OptimisticMetric,
-        variants: Mapping[str, Mapping[str, Any]],
-        chunk_size: int,
-        conditions: Conditions | None = None,
-    ) -> None:
-        self.sampler = sampler
-        self.metric = metric
-        self.variants = variants
-        self.chunk_size = chunk_size
-        self.conditions = conditions
-        self._bound: dict[str, Sampler] = {}
-        #: The samples of the last chunk, as they were drawn.
-        self.latest = torch.zeros(0)
+    sampler: SamplerLike
+    metric: OptimisticMetric
+    variants: Mapping[str, Mapping[str, Any]]
+    chunk_size: int
+    conditions: Conditions | None = None
+    _bound: dict[str, Sampler] = field(default_factory=dict, init=False)
+    #: The samples of the last chunk, as they were drawn.
+    latest: Tensor = field(default_factory=lambda: torch.zeros(0), init=False)
 
     def check(self, module: LightningModule) -> None:
         """Raise an ``InputError`` if the module has no method to sample with, or one that takes no conditions.
@@ -89,14 +81,7 @@ class RowSampler:
                     f"score, but got {_text(error)}; repair it before training, or pass another sampler=."
                 ) from error
 
-    def rows(
-        self,
-        trainer: Trainer,
-        module: LightningModule,
-        variant: str,
-        seed: int,
-        conditions: tuple[Any, ...] | Tensor = (),
-    ) -> Tensor:
+    def rows(self, trainer: Trainer, module: LightningModule, variant: str, seed: int, conditions: Any = ()) -> Tensor:
         """Return the rows of one chunk; seeds the global random states, which the caller has set aside.
 
         Args:

@@ -8,32 +8,26 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
 from tm_bandit._guards import preserved_rng
 from tm_bandit._weights_file import content_tag
-from tm_bandit.callbacks import _report
+from tm_bandit.callbacks import _reference, _report
 from tm_bandit.callbacks._also import Companions
 from tm_bandit.callbacks._arms import Arm, losers, note_variant, surplus
 from tm_bandit.callbacks._books import STRIKES, Books
 from tm_bandit.callbacks._checkpoint import is_on_disk
 from tm_bandit.callbacks._commit import Commit
-from tm_bandit.callbacks._distributed import check_shared, ranks_of
+from tm_bandit.callbacks._distributed import agreed, check_shared, ranks_of
 from tm_bandit.callbacks._folder import disown
 from tm_bandit.callbacks._opening import is_dev_run, is_validation_next, open_folder, warn_of_idle_ranks
 from tm_bandit.callbacks._pulls import Outcome, PullLoop
-from tm_bandit.callbacks._reference import (
-    REFERENCE,
-    ReferenceCollector,
-    lacks_reference,
-    reference_tag,
-    validation_loaders,
-)
 from tm_bandit.callbacks._report import Summary
 from tm_bandit.callbacks._resume import ResumePoint, checked, take_up
 from tm_bandit.callbacks._sampling import RowSampler
 from tm_bandit.callbacks._store import ArmStore
-from tm_bandit.callbacks._weights import BorrowedModule, Weights, averaged_weights, persistent_tensors
+from tm_bandit.callbacks._weights import Borrowed, BorrowedModule, Weights, averaged_weights, persistent_tensors
 from tm_bandit.errors import InputError
 from tm_bandit.execution.conditions import Conditions
 from tm_bandit.metrics.referenced_metric import ReferencedMetric
@@ -42,8 +36,6 @@ from tm_bandit.report.result import SelectionResult
 from tm_bandit.selection.selector import ModelSelector
 
 if TYPE_CHECKING:
-    from lightning.pytorch import LightningModule, Trainer
-
     from tm_bandit.callbacks.bandit_checkpoint import BanditCheckpoint
 
 
@@ -67,12 +59,12 @@ class Session:
         self.store: ArmStore
         self.cut_off = False
         self._state: dict[str, Any] = {}
-        self._borrowed: BorrowedModule[LightningModule] | None = None
+        self._borrowed: Borrowed | None = None
         self._selector: ModelSelector | None = None
         self._resumed: ResumePoint | None = None
         self._live_tag = ""
         self._missed: tuple[int, dict[bool, Weights]] | None = None
-        self._collector: ReferenceCollector | None = None
+        self._collector: _reference.ReferenceCollector | None = None
         self._borrower: ReferencedMetric | None = None
         self._summary: Summary | None = None
         self._rows = self.row_sampler(settings)
@@ -103,15 +95,16 @@ class Session:
             self._resumed = point
             with suppress(Exception):  # tensors of a kind that has no bytes
                 self._live_tag = content_tag(persistent_tensors(self.module)) if self.ranks.is_zero else ""
-        self.store = ArmStore(folder, self.settings.store, active=not is_dev_run(self.trainer))
-        self._disk = Commit(self.store, self.ranks, self.trainer, self.settings.key, self._say)
+        active = not is_dev_run(self.trainer)
+        self.store = ArmStore(folder, self.settings.store, self.trainer, self.ranks, active)
+        self._disk = Commit(self.store, self.trainer, self.settings.key, self._say)
         try:
             if self.store.active:
                 check_shared(folder.root, self.ranks, everywhere=self.settings.store == "disk")
             if self._resumed is not None:
                 self._find_reference(self._resumed.state)
-            if lacks_reference(self.settings.metric):
-                self._collector = ReferenceCollector(self.settings.metric, self.settings.real)
+            if _reference.lacks_reference(self.settings.metric):
+                self._collector = _reference.ReferenceCollector(self.settings.metric, self.settings.real)
             self._rehearse()
             if self._collector is None:
                 self._start_selector()
@@ -124,32 +117,26 @@ class Session:
 
     def _rehearse(self) -> None:
         """Draw a sample, look at a validation batch, write the weights: a mistake costs seconds, not an epoch."""
-        error: Exception | None = None
-        with preserved_rng(), torch.inference_mode(False), torch.no_grad(), BorrowedModule(self.module) as borrowed:
-            try:
+        with self._borrowing() as borrowed:
+            with agreed(self.ranks):
                 if self._collector is not None and self.trainer.enable_validation:
-                    self._collector.check(validation_loaders(self.trainer), self.module.device)
+                    self._collector.check(_reference.validation_loaders(self.trainer), self.module.device)
                 self._rows.rehearse(self.trainer, self.module, self.settings.batch_size)
-            except Exception as reason:  # any: the other ranks must learn of it before all of them stop
-                error = reason
-            self.ranks.agree(error)
-            self.store.rehearse(self.trainer, borrowed, self.ranks)
+            self.store.rehearse(borrowed)
 
     def _find_reference(self, state: dict[str, Any]) -> None:
         """Restore the reference that was collected before the interruption, if it is unchanged."""
         # Before the first validation has ended, no checkpoint knows of a reference that is already there.
-        expected = state["reference"] or ("unknown" if not state["number"] and self.store.folder.has(REFERENCE) else "")
-        if not self.ranks.tell(expected) or not lacks_reference(self.settings.metric):
+        there = not state["number"] and self.store.folder.has(_reference.REFERENCE)
+        expected = state["reference"] or ("unknown" if there else "")
+        if not self.ranks.tell(expected) or not _reference.lacks_reference(self.settings.metric):
             return
         found: ReferenceStatistics | None = None
-        path = self.store.folder.root / REFERENCE
-        if self.ranks.is_zero and self.store.folder.has(REFERENCE):
-            try:
-                found = ReferenceStatistics.load(path)
-            except InputError:
-                found = None
-            if found is not None and expected not in ("unknown", reference_tag(found)):
-                found = None
+        path = self.store.folder.root / _reference.REFERENCE
+        if self.ranks.is_zero and self.store.folder.has(_reference.REFERENCE):
+            with suppress(InputError):
+                kept = ReferenceStatistics.load(path)
+                found = kept if expected in ("unknown", _reference.reference_tag(kept)) else None
         found = self.ranks.tell(found)
         if found is None:
             rank_zero_warn(
@@ -161,14 +148,8 @@ class Session:
 
     def _start_selector(self) -> None:
         """Make the selector, which needs the reference, and give it the arms of a resumed training run."""
-        outcome: Summary | None = None
-        error: Exception | None = None
-        if self.ranks.is_zero:
-            try:
-                outcome = self._make_selector()
-            except Exception as reason:  # any: the other ranks must learn of it before they wait for the arms
-                error = reason
-        self.ranks.agree(error)
+        with agreed(self.ranks):
+            outcome = self._make_selector() if self.ranks.is_zero else None
         tables = ("files", "tags", "born", "dropped")
         self.books, self.cut_off, self._summary, found = self.ranks.tell(
             (self.books, self.cut_off, outcome, {name: getattr(self.store, name) for name in tables})
@@ -213,7 +194,7 @@ class Session:
         reference = collector.finish(self.ranks)
         if self.store.active and self.ranks.is_zero:
             try:
-                reference.save(self.store.folder.path(REFERENCE))
+                reference.save(self.store.folder.path(_reference.REFERENCE))
             except (OSError, InputError) as error:
                 rank_zero_warn(f"The reference could not be written ({error}); a resumed run collects it again.")
         self._lend_reference(collector.metric, reference)
@@ -221,7 +202,7 @@ class Session:
 
     def _lend_reference(self, metric: ReferencedMetric, reference: ReferenceStatistics) -> None:
         metric.use_reference(reference)
-        self._borrower, self.books.reference = metric, reference_tag(reference)
+        self._borrower, self.books.reference = metric, _reference.reference_tag(reference)
 
     def close(self) -> None:
         """Take back what was lent to the user's metric, before another training run begins."""
@@ -270,7 +251,7 @@ class Session:
         return self._commit(summary)
 
     @contextmanager
-    def _borrowing(self) -> Iterator[BorrowedModule[LightningModule]]:
+    def _borrowing(self) -> Iterator[Borrowed]:
         with preserved_rng(), torch.inference_mode(False), torch.no_grad(), BorrowedModule(self.module) as borrowed:
             self._borrowed = borrowed
             try:
@@ -284,38 +265,36 @@ class Session:
             self.books.confirmed = self.books.dumped
 
     def _drop_missing(self) -> None:
-        for weights in self.store.missing({arm.weights for arm in self.books.arms.values()}, self.ranks):
+        for weights in self.store.missing({arm.weights for arm in self.books.arms.values()}):
             for arm in [arm for arm in self.books.arms.values() if arm.weights == weights]:
                 del self.books.arms[arm.name]
                 file = self.store.files.get(weights, weights)
                 self._retire(arm.name, f"its weights {file} are gone, or the file holds others")
             self.store.forget(weights)
 
-    def _admit(
-        self, step: int, sources: dict[bool, Weights], borrowed: BorrowedModule[LightningModule]
-    ) -> dict[str, str]:
+    def _admit(self, step: int, sources: dict[bool, Weights], borrowed: Borrowed) -> dict[str, str]:
         """Add weights, and return their tags by name."""
         if self.store.kind == "disk":
             for name in self.store.unwritten():  # an earlier attempt failed
-                self.store.write(name, self.trainer, borrowed, self.ranks)
+                self.store.write(name, borrowed)
         names = []
         for averaged, weights in sources.items():
             arms = [Arm(step, averaged, variant) for variant in self.settings.variants]
             arms = [arm for arm in arms if arm.name not in self.books.known]
             if arms:
                 names.append(arms[0].weights)
-                self.store.add(arms[0].weights, weights, self.books.number + 1, self.trainer, borrowed, self.ranks)
+                self.store.add(arms[0].weights, weights, self.books.number + 1, borrowed)
             for arm in arms:
                 self.books.admit(arm)
                 if self._selector is not None:
                     self._selector.add_arm(arm.name)
         return {name: self.store.tags[name] for name in names}
 
-    def _spend(self, borrowed: BorrowedModule[LightningModule]) -> Outcome:
+    def _spend(self, borrowed: Borrowed) -> Outcome:
         pulls = 2 if is_dev_run(self.trainer) else self.settings.budget // self.settings.batch_size
-        loop = PullLoop(self._rows, self.store, self.books.arms, self.settings.batch_size, self.ranks, self._companions)
+        loop = PullLoop(self._rows, self.store, self.books.arms, self.settings.batch_size, self._companions)
         with _report.progress(self.trainer, self.settings.key, pulls * self.settings.batch_size) as advance:
-            return loop.run(self.trainer, borrowed, self._selector, pulls, advance)
+            return loop.run(borrowed, self._selector, pulls, advance)
 
     def _retire(self, name: str, reason: str) -> None:
         if self._selector is not None:
@@ -328,27 +307,24 @@ class Session:
             self._said.add(kind or text)
             rank_zero_warn(f"{self.settings.key}: {text}")
 
-    def _count_failures(self, outcome: Outcome) -> None:
-        """Retire the arms that keep failing while others do not; on rank 0.
+    def _count_failures(self, selector: ModelSelector, reasons: dict[str, str]) -> bool:
+        """Retire the arms that keep failing while others do not; return whether all failed. On rank 0.
 
         If every arm fails, the arms are not at fault: they stay, and the next validation tries again.
         """
-        assert self._selector is not None
-        reasons = outcome.reasons
-        if reasons and set(self._selector.arms) <= set(reasons):
+        if reasons and set(selector.arms) <= set(reasons):
             self._say(
                 f"no arm could be sampled in this validation ({next(iter(reasons.values()))}). All of them stay, the "
                 "best one is the last known one, and the next validation tries again.",
                 kind="no arm",
             )
-            return
-        known = {
-            name for name in self._selector.arms if self._selector.stats(name).num_samples >= self._selector.burn_in
-        }
-        for name in self.books.strike(self._selector.arms, reasons, known):
+            return True
+        known = {name for name in selector.arms if selector.stats(name).num_samples >= selector.burn_in}
+        for name in self.books.strike(selector.arms, reasons, known):
             self._retire(name, f"it failed in {STRIKES} validations in a row: {reasons[name]}")
         for name in self.books.failures.keys() & reasons.keys():
             self._say(f"the arm {name} is left out of this validation: {reasons[name]}")
+        return False
 
     def _conclude(self, step: int, outcome: Outcome) -> Summary:
         """Say what is known, then drop the surplus of arms; on rank 0."""
@@ -358,8 +334,7 @@ class Session:
         # one that was not interrupted, and long running sums differ in their last bits.
         with _report.never_fatal(self._say, "the numbers could not be derived again"):
             selector.load_state_dict(selector.state_dict())
-        failed = bool(outcome.reasons) and set(selector.arms) <= set(outcome.reasons)
-        self._count_failures(outcome)
+        failed = self._count_failures(selector, outcome.reasons)
         active = {name: arm for name, arm in self.books.arms.items() if name in selector.arms}
         result = selector.result()
         values = _report.scalars(result, active, step, set(outcome.failed))
@@ -387,11 +362,10 @@ class Session:
         if values is None:
             values = _report.scalars(result, arms, max(arm.step for arm in arms.values()))
         best = arms.get(result.best or "")
-        if best is None:
-            return Summary(values, result, "", "", active)
-        return Summary(values, result, best.name, self.store.path(best.weights), active)
+        name, path = ("", "") if best is None else (best.name, self.store.path(best.weights))
+        return Summary(values, result, name, path, active)
 
-    def _tidy(self, summary: Summary, borrowed: BorrowedModule[LightningModule]) -> None:
+    def _tidy(self, summary: Summary, borrowed: Borrowed) -> None:
         """Drop what no remaining arm needs, and make sure that the best one has a file; on all ranks."""
         kept = {name: self.books.arms[name] for name in summary.arms}
         lost = {self.books.arms[name].weights for name in summary.lost}
@@ -406,7 +380,7 @@ class Session:
         if not summary.best_arm:
             return
         best = kept[summary.best_arm].weights
-        self.store.write(best, self.trainer, borrowed, self.ranks)
+        self.store.write(best, borrowed)
         if self.store.kind == "memory" and self.store.has_file(best):
             for name in self.store.in_both():
                 if name != best:
@@ -432,15 +406,14 @@ class Session:
             return None
         with self._borrowing() as borrowed:
             for name in names:
-                self.store.write(name, self.trainer, borrowed, self.ranks)
+                self.store.write(name, borrowed)
         return None if self._summary is None else self._commit(self._summary)
 
     def publish(self) -> None:
         """Draw the plot for the folder and the loggers; on rank 0."""
-        result = None if self._summary is None else self._summary.result
-        if self.ranks.is_zero and result is not None and self.store.active:
+        if self.ranks.is_zero and self._summary is not None and self.store.active:
             picture, run = self.store.folder.path(_report.PLOT), self.store.folder.run
-            _report.publish(self.trainer, self.settings.key, result, self._say, plot=True, picture=picture, run=run)
+            _report.publish(self.trainer, self.settings.key, self._summary.result, self._say, picture, run)
 
     def finish(self) -> None:
         """Delete what was dropped: training has ended, and all checkpoints are on disk."""
@@ -456,13 +429,9 @@ class Session:
 
     def hold(self) -> None:
         """Keep other processes from training in the folder of the run; on all ranks."""
-        error: Exception | None = None
-        if self.store.active and self.ranks.is_zero:
-            try:
+        with agreed(self.ranks):
+            if self.store.active and self.ranks.is_zero:
                 self.store.folder.lock()
-            except InputError as reason:
-                error = reason
-        self.ranks.agree(error)
 
     def release(self) -> None:
         """Let other processes train in the folder of the run."""
@@ -482,9 +451,6 @@ class Session:
             live = self._borrowed.live_by_alias()
             checkpoint[key] = {name: live.get(name, value) for name, value in checkpoint[key].items()}
 
-    def _is_due_next(self) -> bool:
-        return self.settings.counts(self.trainer) and is_validation_next(self.trainer, self.books.step)
-
     def state_dict(self) -> dict[str, Any]:
         """Return the metadata for Lightning's checkpoint: names and tags, no statistics.
 
@@ -492,7 +458,6 @@ class Session:
         """
         if self._resumed is not None:
             return self._resumed.state  # nothing has been resumed yet
-        return {
-            **(self._state or self.books.describe(self.store, {})),
-            "due": self._borrowed is not None or self._is_due_next(),
-        }
+        trainer, step = self.trainer, self.books.step
+        due = self._borrowed is not None or (self.settings.counts(trainer) and is_validation_next(trainer, step))
+        return {**(self._state or self.books.describe(self.store, {})), "due": due}

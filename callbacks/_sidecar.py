@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tm_bandit._files import atomic_write
 from tm_bandit.callbacks._folder import RunFolder
+from tm_bandit.errors import brief
 from tm_bandit.report.encoding import decode_history
 
 #: The sidecars of version 0.1: the newest, and the one before it.
@@ -113,10 +114,11 @@ def _read(folder: RunFolder, name: str) -> Sidecar | None:
     try:
         content = torch.load(folder.path(name), map_location="cpu", weights_only=True, mmap=True)
         if content["run"] == folder.run:
-            return _check_old(name, content) if name in _OLD else _check(name, content)
+            if name not in _OLD:
+                return _check(name, content)
+            return Sidecar(name, (), {"step": int(content["step"])}, dict(content["selector"]))
     except Exception as error:  # cut off, not a torch file, or of another shape
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        rank_zero_warn(f"The statistics in {folder.path(name)} cannot be read ({reason}); they are left alone.")
+        rank_zero_warn(f"The statistics in {folder.path(name)} cannot be read ({brief(error)}); they are left alone.")
     return None
 
 
@@ -128,10 +130,6 @@ def _check(name: str, content: Any) -> Sidecar:
         raise ValueError("it holds no statistics")
     check_state(state)
     return Sidecar(name, lineage, dict(state), dict(content["selector"]))
-
-
-def _check_old(name: str, content: Any) -> Sidecar:
-    return Sidecar(name, (), {"step": int(content["step"])}, dict(content["selector"]))
 
 
 def check_state(state: Mapping[str, Any]) -> None:

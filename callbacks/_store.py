@@ -6,20 +6,18 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from contextlib import suppress
+from typing import Any, Literal
 
+from lightning.pytorch import Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 
-from tm_bandit._weights_file import content_tag, read_file, read_weights, sign
+from tm_bandit._weights_file import WeightsFile, content_tag, read_file, sign
 from tm_bandit.callbacks._checkpoint import bare, dump, write
 from tm_bandit.callbacks._folder import RunFolder
-from tm_bandit.callbacks._weights import BorrowedModule, Weights, persistent_tensors
+from tm_bandit.callbacks._weights import Borrowed, Weights, persistent_tensors
 from tm_bandit.errors import ArmError
-
-if TYPE_CHECKING:
-    from lightning.pytorch import LightningModule, Trainer
-
-    from tm_bandit.execution.ranks import Ranks
+from tm_bandit.execution.ranks import Ranks
 
 #: How a file of an arm is made: as the Trainer makes a checkpoint, or from the weights alone.
 Form = Literal["checkpoint", "bare"]
@@ -48,12 +46,18 @@ class ArmStore:
     Args:
         folder: the folder of the run.
         kind: ``"disk"``, or ``"memory"``, which writes only the best arm to a file.
+        trainer: the running Trainer.
+        ranks: the processes.
         active: ``False`` writes nothing at all (``fast_dev_run``).
     """
 
-    def __init__(self, folder: RunFolder, kind: Literal["disk", "memory"], active: bool = True) -> None:
+    def __init__(
+        self, folder: RunFolder, kind: Literal["disk", "memory"], trainer: Trainer, ranks: Ranks, active: bool = True
+    ) -> None:
         self.folder = folder
         self.kind = kind
+        self.trainer = trainer
+        self.ranks = ranks
         self.active = active
         self.form: Form = "checkpoint"
         self.tags: dict[str, str] = {}
@@ -67,35 +71,33 @@ class ArmStore:
 
     # ---- adding weights ---------------------------------------------------------------------------------------
 
-    def rehearse(self, trainer: Trainer, borrowed: BorrowedModule[LightningModule], ranks: Ranks) -> None:
-        """Write the weights as they are, read them back, and choose a form of file that can be relied on.
+    def rehearse(self, borrowed: Borrowed) -> None:
+        """Write the weights as they are, read them back, and choose a form of file that can be relied on; on all ranks.
 
         Args:
-            trainer: the running Trainer.
             borrowed: the live module.
-            ranks: the processes.
         """
         if not self.active:
             return
         name = self.folder.part(_REHEARSAL)
         module = type(borrowed.module).__name__
         weights = borrowed.live()
-        tag = self._tag(weights, ranks)
-        reason = self._save(name, weights, tag, self.form, trainer, borrowed, ranks)
+        tag = self._tag(weights)
+        reason = self._save(name, weights, tag, self.form, borrowed)
         if reason is not None:
             self.form = "bare"
             rank_zero_warn(
                 f"A checkpoint of {module} cannot be written and read back ({reason}). The files of the arms will hold "
                 f"the weights alone: give `load_from_checkpoint` the arguments of {module} yourself."
             )
-            reason = self._save(name, weights, tag, self.form, trainer, borrowed, ranks)
+            reason = self._save(name, weights, tag, self.form, borrowed)
         if reason is not None and self.kind == "disk":
             self.kind = "memory"
             rank_zero_warn(
                 f"The weights of {module} cannot be written to {self.folder.root} and read back ({reason}). The arms "
                 "are kept in memory and are lost if training is interrupted."
             )
-        if ranks.is_zero:
+        if self.ranks.is_zero:
             self._clean(name)
 
     def _clean(self, part: str) -> None:
@@ -105,62 +107,50 @@ class ArmStore:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
 
-    def _tag(self, weights: Weights, ranks: Ranks) -> str:
+    def _tag(self, weights: Weights) -> str:
         tag = ""
-        if ranks.is_zero:
+        if self.ranks.is_zero:
             try:
                 tag = content_tag(weights)
             except Exception:  # tensors of a kind that has no bytes: they have a name, but no file can prove it
                 tag = secrets.token_hex(16)
-        return ranks.tell(tag)
+        return self.ranks.tell(tag)
 
-    def add(
-        self,
-        name: str,
-        weights: Weights,
-        number: int,
-        trainer: Trainer,
-        borrowed: BorrowedModule[LightningModule],
-        ranks: Ranks,
-    ) -> None:
+    def add(self, name: str, weights: Weights, number: int, borrowed: Borrowed) -> None:
         """Add new weights; on all ranks.
 
         Args:
             name: name of the weights.
             weights: the tensors, which are kept and must not change afterwards.
             number: number of the validation that admits them.
-            trainer: the running Trainer.
             borrowed: the live module.
-            ranks: the processes.
         """
         self._memory[name] = weights
-        self.tags[name] = self._tag(weights, ranks)
+        self.tags[name] = self._tag(weights)
         self.born[name] = number
         if self.kind == "disk":
-            self.write(name, trainer, borrowed, ranks)
+            self.write(name, borrowed)
 
-    def write(self, name: str, trainer: Trainer, borrowed: BorrowedModule[LightningModule], ranks: Ranks) -> None:
+    def write(self, name: str, borrowed: Borrowed) -> None:
         """Write weights to a file under way, unless they have a file; on all ranks, as the Trainer waits for all.
 
         If that fails, they stay in memory, and the next validation tries again.
 
         Args:
             name: name of the weights.
-            trainer: the running Trainer.
             borrowed: the live module.
-            ranks: the processes.
         """
         if not self.active or name in self.files or name in self._parts:
             return
-        names = self.folder.names(f"{name}*.ckpt") if ranks.is_zero else []
-        file = ranks.tell(next((file for file in names if self._tag_of(file) == self.tags[name]), None))
+        names = self.folder.names(f"{name}*.ckpt") if self.ranks.is_zero else []
+        file = self.ranks.tell(next((file for file in names if self._tag_of(file) == self.tags[name]), None))
         if file is not None:  # a validation that is repeated finds what its first attempt wrote
             self.files[name] = file
             return
         part, reason = self.folder.part(name), None
-        forms: list[Form] = ["checkpoint", "bare"] if self.form == "checkpoint" else ["bare"]
-        for form in forms:  # weights alone are better than no file, whatever a hook ran into
-            failure = self._save(part, self._memory[name], self.tags[name], form, trainer, borrowed, ranks)
+        forms: tuple[Form, ...] = ("checkpoint", "bare")
+        for form in forms[forms.index(self.form) :]:  # weights alone are better than no file, whatever a hook ran into
+            failure = self._save(part, self._memory[name], self.tags[name], form, borrowed)
             reason = reason or failure
             if failure is None:
                 self._parts[name] = part
@@ -173,35 +163,26 @@ class ArmStore:
                 "validation tries again."
             )
 
-    def _save(
-        self,
-        file: str,
-        weights: Weights,
-        tag: str,
-        form: Form,
-        trainer: Trainer,
-        borrowed: BorrowedModule[LightningModule],
-        ranks: Ranks,
-    ) -> str | None:
+    def _save(self, file: str, weights: Weights, tag: str, form: Form, borrowed: Borrowed) -> str | None:
         """Write a file and read it back; return what went wrong, the same on all ranks."""
         checkpoint: dict[str, Any] = {}
         error: Exception | None = None
         try:
             borrowed.put(borrowed.fit(weights))
-            checkpoint = dump(trainer) if form == "checkpoint" else bare(trainer)
+            checkpoint = dump(self.trainer) if form == "checkpoint" else bare(self.trainer)
         except Exception as failure:  # a hook of the module
             error = failure
-        reason = ranks.first_error(error)
-        if reason is None and ranks.is_zero:
+        reason = self.ranks.first_error(error)
+        if reason is None and self.ranks.is_zero:
             try:
                 path = self.folder.path(file)
                 sign(checkpoint, persistent_tensors(borrowed.module), tag, self.folder.run)
-                write(trainer, checkpoint, path)
+                write(self.trainer, checkpoint, path)
                 self._verify(file, tag)
             except Exception as failure:  # any: what cannot be read back is not relied on
                 error = failure
                 self._clean(file)
-        return reason or ranks.first_error(error)
+        return reason or self.ranks.first_error(error)
 
     def _verify(self, file: str, tag: str) -> None:
         path = self.folder.path(file)
@@ -218,18 +199,18 @@ class ArmStore:
         names = {**self.files, **{name: self._free(name) for name in self._parts}}
         return {name: {"file": names.get(name, ""), "tag": tag} for name, tag in self.tags.items()}
 
-    def commit(self, planned: Mapping[str, Mapping[str, str]], ranks: Ranks) -> None:
+    def commit(self, planned: Mapping[str, Mapping[str, str]]) -> None:
         """Give the files under way their names; the sidecar that knows them is on disk. On all ranks.
 
         Args:
             planned: what :meth:`planned` returned on rank 0.
-            ranks: the processes.
         """
-        done = [name for name in self._parts if self._rename(name, planned[name]["file"])] if ranks.is_zero else []
-        for name in ranks.tell(done):
+        first = self.ranks.is_zero
+        done = [name for name in self._parts if first and self._rename(name, planned[name]["file"])]
+        for name in self.ranks.tell(done):
             self.files[name] = planned[name]["file"]
             self._parts.pop(name, None)
-        for part in self._discarded if ranks.is_zero else ():
+        for part in self._discarded if first else ():
             self.folder.delete(part)
         self._discarded = []
         if self.kind == "disk":
@@ -293,24 +274,24 @@ class ArmStore:
         """Return the weights whose file is still under way."""
         return list(self._parts)
 
-    def missing(self, names: Iterable[str], ranks: Ranks) -> list[str]:
+    def missing(self, names: Iterable[str]) -> list[str]:
         """Return the weights that are no longer available, the same list on all ranks.
 
         Args:
             names: names of weights.
-            ranks: the processes.
         """
-        return ranks.tell(sorted(n for n in names if n not in self._memory and not self._is_there(n)))
+        return self.ranks.tell(sorted(n for n in names if n not in self._memory and not self._is_there(n)))
 
     def _is_there(self, name: str) -> bool:
         """Whether the file of some weights can be read and holds them."""
-        file = self.files.get(name, "")
-        if not self.folder.has(file):
-            return False
-        try:
-            return read_file(self.folder.path(file)).tag in ("", self.tags[name])  # version 0.1 wrote no tags
-        except ArmError:
-            return False
+        found = self._look(self.files.get(name, ""))
+        return found is not None and found.tag in ("", self.tags[name])  # version 0.1 wrote no tags
+
+    def _look(self, file: str) -> WeightsFile | None:
+        """Return what a file holds; ``None`` if it is gone or cannot be read."""
+        with suppress(ArmError):
+            return read_file(self.folder.path(file)) if self.folder.has(file) else None
+        return None
 
     # ---- letting go -------------------------------------------------------------------------------------------
 
@@ -344,22 +325,16 @@ class ArmStore:
             since: number of the validation from which on it is not.
         """
         if name in self.files:
-            item = {
-                "file": self.files.pop(name),
-                "tag": self.tags[name],
-                "since": since,
-                "born": self.born.get(name, 0),
-            }
-            self.dropped.append(item)
+            file, tag, born = self.files.pop(name), self.tags[name], self.born.get(name, 0)
+            self.dropped.append({"file": file, "tag": tag, "since": since, "born": born})
 
-    def purge(self, newest: int | None, confirmed: int | None, ranks: Ranks, alone: bool = False) -> None:
+    def purge(self, newest: int | None, confirmed: int | None, alone: bool = False) -> None:
         """Delete the files that were dropped and that no checkpoint can ask for; on all ranks.
 
         Args:
             newest: number of the last validation known to the newest checkpoint that Lightning has begun to write;
                 ``None`` if there is none, and so nothing to resume from.
             confirmed: the same for the newest checkpoint on disk.
-            ranks: the processes.
             alone: do not tell the other ranks what could not be deleted.
         """
 
@@ -369,39 +344,32 @@ class ArmStore:
             # A checkpoint may be resumed together with the validation that came right after it, but no later one.
             return not (confirmed is not None and item["since"] <= confirmed) and item["born"] <= newest + 1
 
-        left = [item for item in self.dropped if is_needed(item) or not self._delete(item, ranks)]
-        self.dropped = left if alone else ranks.tell(left)
+        left = [item for item in self.dropped if is_needed(item) or not self._delete(item)]
+        self.dropped = left if alone else self.ranks.tell(left)
 
-    def _delete(self, item: dict[str, Any], ranks: Ranks) -> bool:
-        if not ranks.is_zero or item["file"] in self.files.values() or not item["tag"]:
+    def _delete(self, item: dict[str, Any]) -> bool:
+        if not self.ranks.is_zero or item["file"] in self.files.values() or not item["tag"]:
             return True
         # By the tag: meanwhile another branch of the training may have put other weights under that name.
         return self._tag_of(item["file"], unsigned=True) != item["tag"] or self.folder.delete(item["file"])
 
     # ---- resuming ---------------------------------------------------------------------------------------------
 
-    def recover(
-        self,
-        files: Mapping[str, Mapping[str, str]],
-        born: Mapping[str, int],
-        dropped: Iterable[Mapping[str, Any]],
-    ) -> None:
+    def recover(self, state: Mapping[str, Any]) -> None:
         """Find the files of the arms of an interrupted run by their tags; on rank 0.
 
         Args:
-            files: file and tag of each of the weights, as the state says.
-            born: numbers of the validations that admitted them.
-            dropped: files that are no longer needed.
+            state: its metadata: the weights that it had, and the files that it no longer needed.
         """
         self.files, self.tags, self.born = {}, {}, {}
         everywhere = {self._tag_of(file): file for file in self.folder.names("*.ckpt")}
-        for name, filed in files.items():
+        for name, filed in state["files"].items():
             file, tag = filed["file"], filed["tag"]
             if self._tag_of(file, unsigned=True) != tag:
                 file = everywhere.get(tag, "")
             if tag and file:
-                self.files[name], self.tags[name], self.born[name] = file, tag, born.get(name, 0)
-        self.dropped = [{key: item[key] for key in ("file", "tag", "since", "born")} for item in dropped]
+                self.files[name], self.tags[name], self.born[name] = file, tag, state["born"].get(name, 0)
+        self.dropped = [{key: item[key] for key in ("file", "tag", "since", "born")} for item in state["dropped"]]
 
     def adopt_untagged(self, files: Mapping[str, str]) -> None:
         """Take over the files of a run of version 0.1, which have no tags, by their names; on rank 0.
@@ -411,12 +379,9 @@ class ArmStore:
         """
         for name, path in files.items():
             file = os.path.basename(str(path))
-            if self.folder.has(file):
-                try:
-                    self.tags[name] = content_tag(read_weights(self.folder.path(file)))
-                except ArmError:
-                    continue
-                self.files[name], self.born[name] = file, 0
+            found = self._look(file)
+            if found is not None:
+                self.tags[name], self.files[name], self.born[name] = content_tag(found.weights), file, 0
 
     def _tag_of(self, file: str, unsigned: bool = False) -> str:
         """Return the tag of the weights in a file of this run; empty for any other file.
@@ -425,15 +390,10 @@ class ArmStore:
             file: its name.
             unsigned: take a file that does not say whose weights it holds, as version 0.1 wrote them.
         """
-        if not self.folder.has(file):
-            return ""
-        try:
-            found = read_file(self.folder.path(file))
-        except ArmError:
-            return ""
-        if found.run == self.folder.run:
+        found = self._look(file)
+        if found is not None and found.run == self.folder.run:
             return found.tag
-        return content_tag(found.weights) if unsigned and not found.run else ""
+        return content_tag(found.weights) if found is not None and unsigned and not found.run else ""
 
     def promote(self, wanted: Mapping[str, str]) -> set[str]:
         """Give files that were under way their names if a sidecar knows them, and delete the others; on rank 0.

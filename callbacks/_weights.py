@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import WeightAveraging
 from torch import Tensor, nn
 from typing_extensions import Self
 
 from tm_bandit.selection.checkpoints import match_weights
-
-if TYPE_CHECKING:
-    from lightning.pytorch import Trainer
 
 Weights = dict[str, Tensor]
 
@@ -51,19 +48,13 @@ class BorrowedModule(Generic[M]):
 
     def __init__(self, module: M) -> None:
         self.module = module
-        self._owners: list[tuple[dict[str, Tensor | None], dict[str, Tensor | None]]] = []
-        self._values: list[tuple[Tensor, Tensor]] = []
-        self._grads: list[tuple[nn.Parameter, Tensor | None, bool]] = []
-        self._modes: list[tuple[nn.Module, bool]] = []
-        self._modes_inside: list[tuple[nn.Module, bool]] = []
-        self._transient: Fitted = []
 
     def __enter__(self) -> Self:
         # A sampler may bind a new tensor to a buffer's name, so the tables of names are remembered with the values.
-        tables: list[dict[str, Tensor | None]] = []
+        tables: list[dict[str, Any]] = []
         for part in self.module.modules():
-            tables += [part._parameters, part._buffers]  # type: ignore[list-item]
-            self._modes.append((part, part.training))
+            tables += [part._parameters, part._buffers]
+        self._modes = [(part, part.training) for part in self.module.modules()]
         self._owners = [(table, dict(table)) for table in tables]
         unique = {id(tensor): tensor for _, names in self._owners for tensor in names.values() if tensor is not None}
         self._values = [(tensor, _copy(tensor)) for tensor in unique.values()]
@@ -76,9 +67,7 @@ class BorrowedModule(Generic[M]):
         self._modes_inside = [(part, part.training) for part, _ in self._modes]
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._reset(self._values, self._modes)
         for parameter, grad, requires_grad in self._grads:
             parameter.requires_grad_(requires_grad)
@@ -123,16 +112,18 @@ class BorrowedModule(Generic[M]):
     def live_by_alias(self) -> Weights:
         """Return what :meth:`live` returns, with tied weights under all their names."""
         values = {id(tensor): value for tensor, value in self._values}
-        named = [
-            *self.module.named_parameters(remove_duplicate=False),
-            *self.module.named_buffers(remove_duplicate=False),
-        ]
+        module = self.module
+        named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
         return {name: values[id(tensor)] for name, tensor in named if id(tensor) in values}
 
     def live(self) -> Weights:
         """Return what the module held when it was borrowed, by the names of its ``state_dict``; nothing is copied."""
         values = {id(tensor): value for tensor, value in self._values}
         return {name: values[id(tensor)] for name, tensor in persistent_tensors(self.module).items()}
+
+
+#: The module that is being trained, while it is lent.
+Borrowed = BorrowedModule[LightningModule]
 
 
 def persistent_tensors(module: nn.Module) -> dict[str, Tensor]:

@@ -206,23 +206,13 @@ class BanditCheckpoint(Checkpoint):
         self._point: ResumePoint | None = None
         self._loading: dict[str, Any] | None = None
         self._running = False
-        self._owner: tuple[Any, Any] = (lambda: None, lambda: None)
+        #: Weak references to the Trainer and the module.
+        self._owner: tuple[Any, ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy (for a spawned process, or made by a user) is the same callback before any training.
-        blank = {
-            "_session": None,
-            "_afterwards": None,
-            "_point": None,
-            "_loading": None,
-            "_running": False,
-            "_owner": None,
-        }
-        return {**self.__dict__, **blank}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._owner = (lambda: None, lambda: None)
+        blank = dict.fromkeys(("_session", "_afterwards", "_point", "_loading"))
+        return {**self.__dict__, **blank, "_running": False, "_owner": ()}
 
     @property
     @override
@@ -262,6 +252,11 @@ class BanditCheckpoint(Checkpoint):
         """
         return len(self.variants) * (2 if self.averaged and averaging_callback(trainer) is not None else 1)
 
+    def selection(self) -> dict[str, Any]:
+        """Return the settings that are handed on to a selector as they are."""
+        names = ("policy", "batch_size", "seed", "stop", "goal", "pairing", "conditions")
+        return {name: getattr(self, name) for name in names}
+
     def new_selector(self, newcomers: int = 1) -> ModelSelector:
         """Return a selector without arms, set up like this callback.
 
@@ -272,19 +267,7 @@ class BanditCheckpoint(Checkpoint):
         if isinstance(burn_in, str) and burn_in == "auto":
             least = max(self.metric.min_samples, 2 * self.batch_size)
             burn_in = newcomer_burn_in(least, self.budget, newcomers)
-        return ModelSelector(
-            self.metric,
-            policy=self.policy,
-            batch_size=self.batch_size,
-            budget=0,
-            burn_in=burn_in,
-            seed=self.seed,
-            stop=self.stop,
-            goal=self.goal,
-            pairing=self.pairing,
-            conditions=self.conditions,
-            refresh=_REFRESH,
-        )
+        return ModelSelector(self.metric, budget=0, burn_in=burn_in, refresh=_REFRESH, **self.selection())
 
     @override
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -297,7 +280,7 @@ class BanditCheckpoint(Checkpoint):
                 "`lightning.pytorch`."
             )
         check_whole(trainer) if self.evaluate == "after" else refuse_sharded(trainer)
-        if self._owner[0]() is not trainer or self._owner[1]() is not pl_module:
+        if [owner() for owner in self._owner] != [trainer, pl_module]:
             # The arms of another model, or of an earlier training, do not compete here.
             if self._session is not None:
                 self._session.close()
@@ -363,12 +346,9 @@ class BanditCheckpoint(Checkpoint):
     @override
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         later = self._afterwards
-        if (
-            later is not None
-            and self._is_training(trainer)
-            and self.counts(trainer)
-            and trainer.global_step != later.step
-        ):
+        if later is None or not self._is_training(trainer) or not self.counts(trainer):
+            return
+        if trainer.global_step != later.step:
             later.save(trainer)
 
     @override
@@ -420,11 +400,9 @@ class BanditCheckpoint(Checkpoint):
         if trainer.state.fn != TrainerFn.FITTING or self._running:
             return
         path = os.path.abspath(trainer.ckpt_path or "")
-        states = checkpoint.get("callbacks", {}).values()
+        states, others = checkpoint.get("callbacks", {}).values(), trainer.checkpoint_callbacks
         written = [state.get("dirpath") for state in states if isinstance(state, dict)]
-        written += [
-            getattr(callback, "dirpath", None) for callback in trainer.checkpoint_callbacks if callback is not self
-        ]
+        written += [getattr(other, "dirpath", None) for other in others if other is not self]
         folders = {os.path.realpath(folder) for folder in written if isinstance(folder, (str, os.PathLike))}
         in_place = os.path.realpath(os.path.dirname(path)) in folders
         self._loading = {"step": int(checkpoint.get("global_step", 0)), "path": path, "in_place": in_place}
@@ -455,8 +433,6 @@ class BanditCheckpoint(Checkpoint):
         return trainer.global_step >= self.min_step and (trainer.current_epoch + 1) % self.every_n_epochs == 0
 
     def _adopt(self, summary: Summary | None) -> None:
-        if summary is None:
-            return
-        self._values = summary.values
-        self._result = summary.result
-        self.best_model_path = summary.best_path
+        if summary is not None:
+            self._values, self._result = summary.values, summary.result
+            self.best_model_path = summary.best_path

@@ -30,26 +30,14 @@ __all__ = [
 #: `tm-bandit --help` or a mistyped option should not have to wait for them.
 _HOMES = {
     "ModelSelector": "tm_bandit.selection",
-    "OptimisticFID": "tm_bandit.metrics",
-    "OptimisticIS": "tm_bandit.metrics",
-    "OptimisticKID": "tm_bandit.metrics",
-    "OptimisticMean": "tm_bandit.metrics",
+    **dict.fromkeys(("OptimisticFID", "OptimisticIS", "OptimisticKID", "OptimisticMean"), "tm_bandit.metrics"),
     "Pull": "tm_bandit.pull",
     "ReferenceStatistics": "tm_bandit.reference",
     "SelectionResult": "tm_bandit.report",
 }
 _MODULES = (
-    "callbacks",
-    "errors",
-    "extractors",
-    "functional",
-    "metrics",
-    "policies",
-    "reference",
-    "report",
-    "samplers",
-    "selection",
-    "simulation",
+    *("callbacks", "errors", "extractors", "functional", "metrics", "policies"),
+    *("reference", "report", "samplers", "selection", "simulation"),
 )
 
 

@@ -46,6 +46,16 @@ def as_float64(tensor: Tensor) -> Tensor:
     return tensor.detach().to(exact_device(tensor.device)).to(torch.float64)
 
 
+def form_of(value: Any) -> str:
+    """Return what a value looks like, for messages: the shape of a tensor, or the type of anything else.
+
+    Example:
+        >>> form_of(torch.zeros(2, 3)), form_of("two")
+        ('shape (2, 3)', 'a str')
+    """
+    return f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+
+
 def check_dense(value: Any) -> None:
     """Raise unless ``value``, if it is a tensor, is a plain block of numbers.
 

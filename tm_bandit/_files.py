@@ -73,9 +73,7 @@ def check_writable(path: str | os.PathLike[str], inputs: Iterable[str | os.PathL
     except FileNotFoundError:
         pass
     except OSError as error:  # a name that is too long, a file where a folder should be
-        raise InputError(
-            f"Expected the name of a file, but got {target} ({error.strerror}); choose another."
-        ) from error
+        raise InputError(f"Expected the name of a file, but got {target} ({error.strerror}); choose one.") from error
     if not folder.is_dir():
         raise InputError(f"Expected a file in an existing folder, but got {target}; create {folder} first.")
     if target.is_dir():

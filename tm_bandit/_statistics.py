@@ -65,19 +65,13 @@ def read_statistics(path: Path) -> StoredStatistics:
         exact = rows.astype(np.float64)  # clean-fid's files for KID hold nothing but rows
         content = {**content, "mu": exact.mean(0), "sigma": np.cov(exact, rowvar=False), "num_samples": len(rows)}
     count, name = content.get("num_samples"), content.get("extractor")
+    if isinstance(count, (np.ndarray, np.generic)):
+        count = count.tolist()  # a plain number, whatever kind of number it is; checked by the caller
     try:
         mean, sigma = np.atleast_1d(content["mu"]), np.atleast_2d(content["sigma"])
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"Expected arrays of numbers in {path}, but got something else ({error}).") from error
-    return StoredStatistics(
-        mean,
-        sigma,
-        count.tolist()
-        if isinstance(count, (np.ndarray, np.generic))
-        else count,  # a plain number, whatever kind of number it is; checked by the caller
-        None if name is None else str(name),
-        rows,
-    )
+    return StoredStatistics(mean, sigma, count, None if name is None else str(name), rows)
 
 
 def write_statistics(path: Path, statistics: StoredStatistics) -> None:
@@ -88,12 +82,8 @@ def write_statistics(path: Path, statistics: StoredStatistics) -> None:
         statistics: its content.
     """
     content: dict[str, Any] = {"mu": statistics.mean, "sigma": statistics.covariance}
-    if statistics.num_samples is not None:
-        content["num_samples"] = statistics.num_samples
-    if statistics.extractor is not None:
-        content["extractor"] = statistics.extractor
-    if statistics.rows is not None:
-        content["feats"] = statistics.rows
+    more = {"num_samples": statistics.num_samples, "extractor": statistics.extractor, "feats": statistics.rows}
+    content |= {name: value for name, value in more.items() if value is not None}
     with atomic_write(path) as temporary:
         if path.suffix.lower() == ".pt":
             # torch-fidelity refuses to compare a float64 mean with its own, which is float32: ours goes next to it.

@@ -57,9 +57,8 @@ def content_tag(weights: Mapping[str, Tensor]) -> str:
         False
     """
     digest = hashlib.blake2b(digest_size=16)
-    for name, tensor in sorted(
-        ((plain_name(name), tensor) for name, tensor in weights.items()), key=lambda item: item[0]
-    ):
+    named = [(plain_name(name), tensor) for name, tensor in weights.items()]
+    for name, tensor in sorted(named, key=lambda item: item[0]):
         digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)};".encode())
         for part in _parts(tensor.detach()):
             flat = part.cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
@@ -233,14 +232,10 @@ def _named_tensors(module: Any, modules: Iterator[int], prefix: str = "") -> Ite
 
 
 def _is_signature(value: Any) -> bool:
-    return (
-        isinstance(value, Mapping)
-        and isinstance(value.get("tag"), str)
-        and isinstance(value.get("run"), str)
-        and isinstance(value.get("names"), list)
-        and isinstance(value.get("weights"), Mapping)
-        and all(isinstance(tensor, Tensor) for tensor in value["weights"].values())
-    )
+    kinds = {"tag": str, "run": str, "names": list, "weights": Mapping}
+    if not isinstance(value, Mapping) or not all(isinstance(value.get(name), kind) for name, kind in kinds.items()):
+        return False
+    return all(isinstance(tensor, Tensor) for tensor in value["weights"].values())
 
 
 def _load(path: Path) -> Any:
@@ -255,9 +250,7 @@ def _load(path: Path) -> Any:
     except FileNotFoundError as error:
         raise ArmError(f"Expected the checkpoint {path}, but the file is gone.") from error
     except ImportError:
-        raise ArmError(
-            f"Expected safetensors for {path}, but it is not installed; run `pip install safetensors`."
-        ) from None
+        raise ArmError(f"Expected safetensors for {path}, but it is missing; run `pip install safetensors`.") from None
     except pickle.UnpicklingError as error:
         # Ordinary hyperparameters (a path, an enum, a numpy number) are enough for torch to refuse the whole file.
         try:
@@ -282,19 +275,13 @@ class _Inert:
     def __new__(cls, *args: Any, **kwargs: Any) -> _Inert:
         return object.__new__(cls)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        pass
-
     def __call__(self, *args: Any, **kwargs: Any) -> _Inert:
         return _Inert()
 
     def __setstate__(self, state: Any) -> None:
         pass
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        pass
-
-    append = extend = add = update = __call__
+    append = extend = add = update = __setitem__ = __call__
 
 
 class _TensorUnpickler(pickle.Unpickler):

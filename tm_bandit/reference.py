@@ -175,9 +175,8 @@ class ReferenceStatistics:
             >>> ReferenceStatistics.from_images(loader, feature=torch.nn.Flatten()).num_samples
             24
         """
-        extractor = resolve(
-            feature, weights_path=feature_extractor_weights_path, normalize=normalize, antialias=antialias
-        )
+        path = feature_extractor_weights_path
+        extractor = resolve(feature, weights_path=path, normalize=normalize, antialias=antialias)
         batches = _batches("loader", loader)
         images = (batch[0] if isinstance(batch, (tuple, list)) and batch else batch for batch in batches)
         return cls.from_features(map(extractor, images), extractor.name, keep_rows, seed)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tm_bandit._arguments import check_count
-from tm_bandit._device import check_dense, exact_device
+from tm_bandit._device import check_dense, exact_device, form_of
 from tm_bandit.errors import InputError
 from tm_bandit.functional.kernels import Kernel, mean_of_pairs, mean_similarity
 from tm_bandit.functional.moments import LARGEST_FEATURE
@@ -37,9 +37,7 @@ class ReferenceRows:
         values = rows.detach()
         values = values if values.is_floating_point() else values.to(torch.float64)
         if values.ndim != 2 or values.shape[1] == 0 or len(values) < 2:
-            raise InputError(
-                f"Expected at least two rows of real samples, of shape (m, d), but got shape {tuple(rows.shape)}."
-            )
+            raise InputError(f"Expected at least two rows of real samples, of shape (m, d), but got {form_of(rows)}.")
         if not bool((values.isfinite() & (values.abs() <= LARGEST_FEATURE)).all()):
             raise InputError("Expected finite rows of real samples, but got NaN, infinite or absurdly large values.")
         self.values = values.contiguous()

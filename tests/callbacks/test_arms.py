@@ -1,5 +1,6 @@
 """Arms of a training run: their names, their variants, and which make room for which."""
 
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +15,7 @@ def test_names_tell_step_average_and_variant():
     assert [arm.weights for arm in arms] == ["step8", "step8-avg", "step8", "step16-avg"]
     assert [arm.kind for arm in arms] == ["raw", "avg", "raw/cfg3", "avg/cfg3"]
     assert [variant_of(arm.name) for arm in arms] == ["", "", "cfg3", "cfg3"]
-    assert [Arm(**arm.to_dict()) for arm in arms] == arms
+    assert [Arm(**asdict(arm)) for arm in arms] == arms
 
 
 @pytest.mark.parametrize("variants", [{}, [1], {"a/b": {}}, {1: {}}, {"a": 3}])

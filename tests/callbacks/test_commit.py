@@ -22,12 +22,12 @@ def parts():
         born={},
         dropped=[],
         planned=dict,
-        commit=lambda planned, ranks: done.append("commit"),
+        commit=lambda planned: done.append("commit"),
         purge=lambda *args: done.append("purge"),
         path=lambda weights: "",
+        ranks=SimpleNamespace(is_zero=True, tell=lambda value: value),
     )
-    ranks = SimpleNamespace(is_zero=True, tell=lambda value: value)
-    commit = Commit(store, ranks, None, "key", lambda text, kind: said.append(text))
+    commit = Commit(store, None, "key", lambda text, kind: said.append(text))
     return SimpleNamespace(commit=commit, done=done, said=said)
 
 

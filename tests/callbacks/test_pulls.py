@@ -37,10 +37,10 @@ class Parts:
         return self.weights[name]
 
     def run(self, pulls=8):
-        store = SimpleNamespace(read=self.get)
-        loop = PullLoop(self.rows, store, self.arms, 10, Ranks(), Companions(None, print))
+        store = SimpleNamespace(read=self.get, trainer=self.trainer, ranks=Ranks())
+        loop = PullLoop(self.rows, store, self.arms, 10, Companions(None, print))
         with torch.no_grad(), BorrowedModule(self.module) as borrowed:
-            return loop.run(self.trainer, borrowed, self.selector, pulls, self.advanced.append)
+            return loop.run(borrowed, self.selector, pulls, self.advanced.append)
 
 
 def test_the_budget_is_spent_and_weights_are_read_once(tmp_path):

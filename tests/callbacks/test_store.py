@@ -25,9 +25,9 @@ class Parts:
 
     def __init__(self, tmp_path, kind="disk", module=Gen):
         self.folder = RunFolder(claim(tmp_path / "arms", RUN), RUN)
-        self.store = ArmStore(self.folder, kind)
         self.module = module()
         self.trainer = idle(tmp_path, self.module)
+        self.store = ArmStore(self.folder, kind, self.trainer, Ranks())
 
     def weights(self, level):
         live = {name: value.clone() for name, value in persistent_tensors(self.module).items()}
@@ -35,14 +35,14 @@ class Parts:
 
     def add(self, name, level, number=1):
         with torch.no_grad(), BorrowedModule(self.module) as borrowed:
-            self.store.add(name, self.weights(level), number, self.trainer, borrowed, Ranks())
+            self.store.add(name, self.weights(level), number, borrowed)
 
     def rehearse(self):
         with torch.no_grad(), BorrowedModule(self.module) as borrowed:
-            self.store.rehearse(self.trainer, borrowed, Ranks())
+            self.store.rehearse(borrowed)
 
     def commit(self):
-        self.store.commit(self.store.planned(), Ranks())
+        self.store.commit(self.store.planned())
 
     def files(self):
         return self.folder.names("*.ckpt")
@@ -76,9 +76,9 @@ def test_a_file_goes_only_when_no_checkpoint_can_ask_for_it(parts):
     parts.add("step8", 1.0, number=1)
     parts.commit()
     parts.store.drop("step8", since=3)
-    parts.store.purge(newest=2, confirmed=2, ranks=Ranks())
+    parts.store.purge(newest=2, confirmed=2)
     assert parts.files() == ["step8.ckpt"], "a checkpoint of the second validation knows the arm"
-    parts.store.purge(newest=3, confirmed=3, ranks=Ranks())
+    parts.store.purge(newest=3, confirmed=3)
     assert (parts.files(), parts.store.dropped) == ([], [])
 
 
@@ -86,12 +86,12 @@ def test_other_weights_under_the_name_of_a_dropped_file_stay(parts):
     parts.add("step8", 1.0)
     parts.commit()
     parts.store.drop("step8", since=1)
-    other = ArmStore(parts.folder, "disk")
+    other = ArmStore(parts.folder, "disk", parts.trainer, Ranks())
     (parts.folder.root / "step8.ckpt").unlink()
     parts.store, dropping = other, parts.store
     parts.add("step8", 2.0)
     parts.commit()
-    dropping.purge(newest=None, confirmed=None, ranks=Ranks())
+    dropping.purge(newest=None, confirmed=None)
     assert parts.files() == ["step8.ckpt"]
 
 
@@ -102,7 +102,7 @@ def test_forgotten_weights_leave_their_file_and_lost_ones_are_missing(parts):
     parts.store.forget("step8")
     assert parts.files() == ["step16.ckpt", "step8.ckpt"]
     (parts.folder.root / "step16.ckpt").unlink()
-    assert parts.store.missing(["step16"], Ranks()) == ["step16"]
+    assert parts.store.missing(["step16"]) == ["step16"]
     with pytest.raises(ArmError, match="is gone"):
         parts.store.read("step16")
 
@@ -137,7 +137,7 @@ def test_memory_writes_nothing_until_it_is_asked_to(tmp_path):
     parts.commit()
     assert (parts.files(), parts.store.path("step8")) == ([], "")
     with torch.no_grad(), BorrowedModule(parts.module) as borrowed:
-        parts.store.write("step8", parts.trainer, borrowed, Ranks())
+        parts.store.write("step8", borrowed)
     parts.commit()
     assert (parts.files(), parts.store.in_both()) == (["step8.ckpt"], ["step8"])
 
@@ -149,9 +149,9 @@ def test_a_resumed_run_finds_its_files_by_their_content(parts):
     parts.add("step16", 2.0)
     cut_off = parts.store.tags["step16"]
     (parts.folder.root / "step8.ckpt").rename(parts.folder.root / "renamed.ckpt")
-    again = ArmStore(parts.folder, "disk")
+    again = ArmStore(parts.folder, "disk", parts.trainer, Ranks())
     assert again.promote({filed["tag"]: filed["file"] for filed in planned.values()}) == {cut_off}
     assert parts.folder.parts() == []
-    again.recover(planned, {"step8": 1}, dropped=())
+    again.recover({"files": planned, "born": {"step8": 1}, "dropped": []})
     assert again.files == {"step8": "renamed.ckpt"}
     assert again.read("step8")["net.bias"].tolist() == [1.0] * DIM

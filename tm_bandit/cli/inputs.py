@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tm_bandit.cli.console import note, plural
-from tm_bandit.cli.specs import ArmSpec, import_reference, is_python_reference, parse_variants
+from tm_bandit.cli.specs import ArmSpec, import_callable, import_reference, is_python_reference, parse_variants
 from tm_bandit.data import SampleSource, SourceSampler, open_source
 from tm_bandit.errors import BanditError, InputError
 from tm_bandit.execution.draw import Pairing
@@ -37,9 +37,11 @@ def open_arms(arguments: argparse.Namespace, specs: Sequence[ArmSpec]) -> dict[s
             names = [f"{spec.name}/{variant}" for variant in variants] or [spec.name]
             arms.update({name: loaded[name] for name in names})
         elif is_python_reference(spec.place) and not Path(spec.place).exists():
-            arms[spec.name] = _open_function(spec)
+            arms[spec.name] = import_callable(spec.place, "--arm", "a function")
         else:
-            arms[spec.name] = _open_samples(arguments, spec)
+            source, skip = open_samples(arguments, spec.place), arguments.skip_unreadable
+            options = (arguments.seed, arguments.replacement, skip, arguments.paired)
+            arms[spec.name] = SourceSampler(source, spec.name, *options)
     if not checkpoints and arguments.module is not None:
         raise InputError(f"Expected .ckpt arms for --module {arguments.module}, but got none; leave --module out.")
     if arguments.paired:
@@ -108,13 +110,6 @@ def report_unreadable(arms: dict[str, Any]) -> None:
             note(f"arm {name}: left out {plural(len(left_out), 'unreadable file')}, the first: {left_out[0]}")
 
 
-def _open_samples(arguments: argparse.Namespace, spec: ArmSpec) -> SourceSampler:
-    source = open_samples(arguments, spec.place)
-    return SourceSampler(
-        source, spec.name, arguments.seed, arguments.replacement, arguments.skip_unreadable, arguments.paired
-    )
-
-
 def _check_paired(arguments: argparse.Namespace, arms: dict[str, Any]) -> None:
     """Refuse arms that cannot correspond sample by sample."""
     other = next((name for name, arm in arms.items() if not isinstance(arm, SourceSampler)), None)
@@ -139,21 +134,12 @@ def _check_paired(arguments: argparse.Namespace, arms: dict[str, Any]) -> None:
         )
 
 
-def _open_function(spec: ArmSpec) -> Any:
-    function = import_reference(spec.place)
-    if not callable(function):
-        raise InputError(f"Expected {spec.place} to be a function, but got {type(function).__name__}; see --help.")
-    return function
-
-
 def _open_checkpoints(
     arguments: argparse.Namespace, files: dict[str, Path], variants: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
+    first = next(iter(files.values()))
     if arguments.module is None:
-        first = next(iter(files.values()))
-        raise InputError(
-            f"Expected --module PACKAGE:CLASS for {first}, but got none; name the LightningModule's class."
-        )
+        raise InputError(f"Expected --module PACKAGE:CLASS for {first}, but got none; name a LightningModule's class.")
     for path in files.values():
         if not path.is_file():
             raise InputError(f"Expected a checkpoint, but there is none at {path}; check --arm.")
@@ -170,7 +156,6 @@ def _open_checkpoints(
     except BanditError as error:
         raise InputError(f"{error} (--module {arguments.module})") from error
     except Exception as error:  # whatever the user's module raises while it is made from the first file
-        first = next(iter(files.values()))
         raise InputError(
             f"Expected {first} to load into {arguments.module}, but got {type(error).__name__}: {error}"
         ) from error

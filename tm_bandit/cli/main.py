@@ -39,21 +39,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         if any("\0" in word for word in words):
             raise InputError("Expected arguments without NUL characters, but got one; no path has such a character.")
         return _run(build_parser().parse_args(words))
-    except (InputError, WeightsError) as error:
-        _complain(error)
-        return BAD_INPUT
-    except BanditError as error:
-        _complain(error)
-        return FAILED
     except KeyboardInterrupt:
         print("tm-bandit: interrupted", file=sys.stderr)
         return FAILED
     except BrokenPipeError:  # the reader of our output (head, less) has gone; print nothing more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
-    except OSError as error:  # a full disk, a lost network drive: the message says which file
+    except (BanditError, OSError) as error:  # also a full disk, a lost network drive: the message says which file
         _complain(error)
-        return FAILED
+        return BAD_INPUT if isinstance(error, (InputError, WeightsError)) else FAILED
 
 
 def _run(arguments: argparse.Namespace) -> int:

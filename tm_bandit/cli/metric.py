@@ -116,19 +116,16 @@ def make_metric(
 
 def _make_mean(arguments: argparse.Namespace, shared: dict[str, Any]) -> OptimisticMetric:
     """Build the mean of a score that the user wrote, or take a metric as it is."""
+    name = arguments.metric
     if arguments.bound is not None or arguments.feature is not None:
-        raise InputError(
-            f"Expected no --bound and no --feature for --metric {arguments.metric}, which scores samples itself."
-        )
-    score = import_reference(arguments.metric)
+        raise InputError(f"Expected no --bound and no --feature for --metric {name}, which scores samples itself.")
+    score = import_reference(name)
     if isinstance(score, OptimisticMetric):
         return score
     if isinstance(score, type):
-        score = make_object(score, arguments.metric)
+        score = make_object(score, name)
     if not callable(score):
-        raise InputError(
-            f"Expected --metric {arguments.metric} to be a function or module from samples to scores, but got "
-            f"{type(score).__name__}."
-        )
+        kind = type(score).__name__
+        raise InputError(f"Expected --metric {name} to be a function or module from samples to scores, but got {kind}.")
     bounded = None if arguments.bounded is None else tuple(arguments.bounded)
     return OptimisticMean(score, False if arguments.lower_is_better else None, bounded, **shared)

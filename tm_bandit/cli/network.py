@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tm_bandit._device import check_device
-from tm_bandit.cli.specs import import_reference, is_python_reference, make_object
+from tm_bandit.cli.specs import import_callable, is_python_reference, make_object
 from tm_bandit.errors import InputError, WeightsError
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor, resolve
 
@@ -32,13 +32,9 @@ def make_extractor(arguments: argparse.Namespace, default: str | int) -> Extract
     device = check_device(arguments.device)
     feature: Any = name
     if is_python_reference(name):
-        feature = import_reference(name)
+        feature = import_callable(name, "--feature", "a module or function")
         if isinstance(feature, type) and issubclass(feature, torch.nn.Module):
             feature = make_object(feature, name)
-        if not callable(feature):
-            raise InputError(
-                f"Expected --feature {name} to be a module or function, but got {type(feature).__name__}; name one."
-            )
     if arguments.weights is not None and not Path(arguments.weights).is_file():
         raise InputError(f"Expected a file with weights, but there is none at {arguments.weights}; check --weights.")
     try:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from tm_bandit._files import check_writable
 from tm_bandit.errors import InputError
-
-if TYPE_CHECKING:
-    from tm_bandit.report.result import SelectionResult
+from tm_bandit.report.result import SelectionResult
 
 #: File name endings that the plotting library can write.
 PLOT_SUFFIXES = (".png", ".svg", ".pdf", ".jpg", ".webp")

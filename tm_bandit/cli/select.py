@@ -52,9 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
             if ranks.is_zero:
                 raise error or InputError(f"Another process failed ({reason_of_all}).")
             return 2
-        quiet = arguments.quiet or not ranks.is_zero
         try:
-            result = _pull(selector, arguments, quiet)
+            result = _pull(selector, arguments)
         except ArmError as failure:
             if arguments.on_error == "raise" and ranks.is_zero:
                 print(trace_of(failure), end="", file=sys.stderr)
@@ -103,27 +102,21 @@ def _prepare(arguments: argparse.Namespace, ranks: Ranks) -> tuple[_Selector, di
             "Expected folders and files whose samples can all be read for several processes, but got "
             "--skip-unreadable: none of them would know where the others are; remove what cannot be read."
         )
+    options = ("policy", "batch_size", "budget", "burn_in", "seed", "stop", "goal", "epsilon", "on_error")
     selector = _Selector(
         metric,
         {name: _Embedded(arm, metric, cache) for name, arm in arms.items()},
-        arguments.policy,
-        batch_size=arguments.batch_size,
-        budget=arguments.budget,
+        **{name: getattr(arguments, name) for name in options},
         cost=parse_costs(arguments.cost),
-        burn_in=arguments.burn_in,
-        seed=arguments.seed,
-        stop=arguments.stop,
-        goal=arguments.goal,
-        epsilon=arguments.epsilon,
         pairing=pairing_of(arguments, arms),
         samples="features",
-        on_error=arguments.on_error,
     )
     selector.take_stock(arms, several)
-    quiet = arguments.quiet or not ranks.is_zero
-    check_supply(arms, int(selector.budget) if selector.unit == "samples" else 0, selector.burn_in, quiet)
-    if not quiet:
-        _print_plan(selector)
+    check_supply(arms, int(selector.budget) if selector.unit == "samples" else 0, selector.burn_in, arguments.quiet)
+    if not arguments.quiet:  # successive halving has a plan: its table of rungs
+        prepare(selector)
+        for line in selector.policy.describe().splitlines():
+            note(line)
     return selector, arms, outputs
 
 
@@ -167,20 +160,13 @@ def _cache(arguments: argparse.Namespace, arms: dict[str, Any], metric: Optimist
     return make_cache(arguments, metric.extractor, kind)
 
 
-def _print_plan(selector: ModelSelector) -> None:
-    """Show what the policy plans, if it has a plan: successive halving has its table of rungs."""
-    prepare(selector)
-    for line in selector.policy.describe().splitlines():
-        note(line)
-
-
-def _pull(selector: _Selector, arguments: argparse.Namespace, quiet: bool) -> SelectionResult:
+def _pull(selector: _Selector, arguments: argparse.Namespace) -> SelectionResult:
     """Pull until the selector is done; Ctrl-C ends the run with what is known."""
     kit = kit_of(selector, _chunk_size(arguments))
 
     def watch(names: Iterator[str | None]) -> bool:
         try:
-            with Progress(selector.budget, "drawing", selector.unit, quiet=quiet) as progress:
+            with Progress(selector.budget, "drawing", selector.unit, quiet=arguments.quiet) as progress:
                 before = selector.used
                 for _ in names:
                     progress.advance(selector.used - before, f"best so far: {selector.best or '-'}")

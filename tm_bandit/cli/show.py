@@ -14,9 +14,8 @@ from tm_bandit.report.result import SelectionResult
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the result."""
-    form: Literal["table", "json", "markdown"] = "table"
-    if arguments.json or arguments.markdown:
-        form = "json" if arguments.json else "markdown"
+    form: Literal["table", "json", "markdown"]
+    form = "json" if arguments.json else "markdown" if arguments.markdown else "table"
     outputs = Outputs(plot=arguments.plot, html=arguments.html, form=form)
     outputs.check([arguments.result])
     outputs.write(_load(arguments.result))

@@ -37,9 +37,7 @@ def parse_arm(text: str) -> ArmSpec:
     """
     name, equals, place = (part.strip() for part in text.partition("="))
     if not (name and equals and place):
-        raise InputError(
-            f"Expected --arm NAME=PATH, but got --arm {text!r}; name every arm, for example --arm ema=samples."
-        )
+        raise InputError(f"Expected --arm NAME=PATH, but got {text!r}; name every arm, for example --arm ema=samples.")
     return ArmSpec(check_name("an arm", name), place)
 
 
@@ -106,7 +104,7 @@ def match_patterns(patterns: Sequence[str]) -> list[ArmSpec]:
     Raises:
         InputError: if a pattern matches nothing.
     """
-    places: dict[str, None] = {}
+    places: list[str] = []
     for pattern in patterns:
         exact = os.path.exists(pattern) or is_python_reference(pattern)
         found = [pattern] if exact else sorted(glob.glob(pattern, recursive=True), key=_by_number)
@@ -115,12 +113,9 @@ def match_patterns(patterns: Sequence[str]) -> list[ArmSpec]:
                 f"Expected paths that match {pattern!r}, but got none; check it, or give --arm NAME=PATH for a name of "
                 "your own."
             )
-        places.update(
-            dict.fromkeys(place if is_python_reference(place) else os.path.normpath(place) for place in found)
-        )
-    return [
-        ArmSpec(check_name("an arm", name), place) for name, place in zip(_names(list(places)), places, strict=True)
-    ]
+        places += (place if is_python_reference(place) else os.path.normpath(place) for place in found)
+    places = list(dict.fromkeys(places))
+    return [ArmSpec(check_name("an arm", name), place) for name, place in zip(_names(places), places, strict=True)]
 
 
 def _by_number(text: str) -> list[Any]:
@@ -217,11 +212,26 @@ def import_reference(text: str) -> Any:
         ) from error
     for part in attribute.split("."):
         if not hasattr(value, part):
-            raise InputError(
-                f"Expected {module_name} to define {attribute}, but got nothing of that name; check {text}."
-            )
+            raise InputError(f"Expected {module_name} to define {attribute}, but got nothing of that name; see {text}.")
         value = getattr(value, part)
     return value
+
+
+def import_callable(text: str, option: str, what: str) -> Any:
+    """Import what ``package.module:attribute`` names, if it can be called.
+
+    Args:
+        text: what was written.
+        option: where, if that is an option.
+        what: what it should be.
+
+    Raises:
+        InputError: see :func:`import_reference`; or if it cannot be called.
+    """
+    found = import_reference(text)
+    if not callable(found):
+        raise InputError(f"Expected {option} {text} to be {what}, but got {type(found).__name__}; name one.")
+    return found
 
 
 def make_object(kind: Callable[[], Any], text: str) -> Any:

@@ -6,7 +6,7 @@ import argparse
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,13 +27,6 @@ from tm_bandit.reference import ReferenceStatistics
 
 #: The layer that FID is defined by.
 _DEFAULT_FEATURE = 2048
-
-
-class _Batch(NamedTuple):
-    """The samples of a batch that could be read, and why the others could not."""
-
-    samples: list[Sample]
-    complaints: list[str]
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -98,38 +91,26 @@ def statistics_of(
 
 
 def _rows(
-    source: SampleSource,
-    extractor: Extractor,
-    arguments: argparse.Namespace,
-    batch_size: int,
-    unreadable: list[str],
+    source: SampleSource, extractor: Extractor, arguments: argparse.Namespace, batch_size: int, unreadable: list[str]
 ) -> Iterator[Tensor]:
     """Yield features batch by batch, while other processes decode the next images."""
-    cache = make_cache(arguments, extractor)
-    loader: DataLoader[Any] = DataLoader(
-        _Samples(source, cache),
-        batch_size=batch_size,
-        # An array needs no decoding, and a memory map would be copied into every process.
-        num_workers=_workers(arguments) if isinstance(source, ImageFolder) else 0,
-        collate_fn=_collate,
-    )
+    cache, workers = make_cache(arguments, extractor), getattr(arguments, "workers", None)
+    # An array needs no decoding, and a memory map would be copied into every process.
+    decoders = (DECODERS if workers is None else int(workers)) if isinstance(source, ImageFolder) else 0
+    samples = _Samples(source, cache)
+    loader: DataLoader[Any] = DataLoader(samples, batch_size, num_workers=decoders, collate_fn=list)
     label = f"reading {source.path}"
     with Progress(len(source), label, "samples", quiet=arguments.quiet) as progress:
         with looking_elsewhere():  # where processes are not forked
             decoded = iter(loader)
         for batch in decoded:
-            if batch.complaints and not arguments.skip_unreadable:
-                raise InputError(batch.complaints[0])
-            unreadable += batch.complaints
-            if batch.samples:
-                yield _embedded(extractor, batch.samples, source.is_features, cache)
-            progress.advance(len(batch.complaints) + len(batch.samples))
-
-
-def _workers(arguments: argparse.Namespace) -> int:
-    """Return how many processes decode: ``--workers``, or as many as are useful."""
-    given = getattr(arguments, "workers", None)
-    return DECODERS if given is None else int(given)
+            complaints = [item for item in batch if isinstance(item, str)]
+            if complaints and not arguments.skip_unreadable:
+                raise InputError(complaints[0])
+            unreadable += complaints
+            if readable := [item for item in batch if isinstance(item, Sample)]:
+                yield _embedded(extractor, readable, source.is_features, cache)
+            progress.advance(len(batch))
 
 
 def _embedded(extractor: Extractor, samples: list[Sample], ready: bool, cache: FeatureCache | None) -> Tensor:
@@ -158,11 +139,6 @@ class _Samples(Dataset[Any]):
             return read_sample(self._source, self._cache, index)
         except InputError as error:
             return str(error)
-
-
-def _collate(items: list[Sample | str]) -> _Batch:
-    samples = [item for item in items if isinstance(item, Sample)]
-    return _Batch(samples, [item for item in items if isinstance(item, str)])
 
 
 def _report(arguments: argparse.Namespace, reference: ReferenceStatistics, unreadable: list[str]) -> None:

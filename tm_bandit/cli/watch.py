@@ -3,40 +3,25 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 
 from tm_bandit.cli.console import note
 from tm_bandit.cli.metric import load_reference, make_metric
-from tm_bandit.cli.specs import import_reference
-from tm_bandit.errors import InputError
+from tm_bandit.cli.specs import import_callable
 from tm_bandit.selection.watcher import Watcher
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Watch until Ctrl-C, or until nothing new has appeared for ``--idle`` seconds; then show what is known."""
-    module_class = import_reference(arguments.module)
-    if not callable(module_class):
-        raise InputError(
-            f"Expected --module {arguments.module} to be a class or a function, but got {type(module_class).__name__}."
-        )
+
+    def say(text: str) -> None:
+        if not arguments.quiet:
+            note(" ".join(text.split()))
+
+    module_class = import_callable(arguments.module, "--module", "a class or a function")
     metric = make_metric(arguments, [None], load_reference(arguments)).to(arguments.device)
-    watcher = Watcher(
-        arguments.folder,
-        module_class,
-        metric,
-        budget=arguments.budget,
-        batch_size=arguments.batch_size,
-        out=arguments.out,
-        settle=arguments.settle,
-        max_arms=arguments.max_arms,
-        seed=arguments.seed,
-        say=_speaker(arguments.quiet),
-    )
-    if not arguments.quiet:
-        note(f"watching {watcher.folder}, writing to {watcher.out}; Ctrl-C ends it")
+    options = ("budget", "batch_size", "out", "settle", "max_arms", "seed")
+    given = {name: getattr(arguments, name) for name in options}
+    watcher = Watcher(arguments.folder, module_class, metric, **given, say=say)
+    say(f"watching {watcher.folder}, writing to {watcher.out}; Ctrl-C ends it")
     print(watcher.run(arguments.every, arguments.idle))
     return 0
-
-
-def _speaker(quiet: bool) -> Callable[[str], None]:
-    return (lambda text: None) if quiet else (lambda text: note(" ".join(text.split())))

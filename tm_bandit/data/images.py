@@ -229,9 +229,8 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I"):  # 16-bit grey: Pillow clips it to 255, which turns nearly everything white
         image.load()
         return Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8)).convert("RGB")
-    if image.mode == "P":  # a palette with transparency warns unless it goes through RGBA
-        return image.convert("RGBA").convert("RGB")
-    return image.convert("RGB")
+    # A palette with transparency warns unless it goes through RGBA.
+    return (image.convert("RGBA") if image.mode == "P" else image).convert("RGB")
 
 
 def _reason(error: Exception) -> str:

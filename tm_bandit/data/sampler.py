@@ -119,9 +119,8 @@ class SourceSampler:
                     raise
                 self._leave_out(index)
         if not samples:
-            raise SourceExhaustedError(
-                f"Expected more samples in {self.source.path}, but got all {len(self._order)} already."
-            )
+            drawn, path = len(self._order), self.source.path
+            raise SourceExhaustedError(f"Expected more samples in {path}, but got all {drawn} already.")
         return samples
 
     def _next(self, generator: torch.Generator | None) -> int:

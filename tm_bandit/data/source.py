@@ -76,13 +76,8 @@ def open_source(
 
     target = Path(check_path("path", path))
     if os.path.isdir(target):  # unlike `is_dir`, it takes names that are too long
-        return ImageFolder(
-            target,
-            resize=resize,
-            skip_unreadable=skip_unreadable,
-            suffixes=suffixes,
-            max_pixels=MAX_PIXELS if max_pixels is None else max_pixels,
-        )
+        most = MAX_PIXELS if max_pixels is None else max_pixels
+        return ImageFolder(target, resize=resize, skip_unreadable=skip_unreadable, suffixes=suffixes, max_pixels=most)
     if not os.path.isfile(target):
         what = "is not a regular file" if os.path.exists(target) else "does not exist"
         raise InputError(f"Expected a folder of images or a .npy/.npz file, but got {target}, which {what}.")

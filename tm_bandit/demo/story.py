@@ -65,6 +65,10 @@ class Choice(NamedTuple):
     path: Path
 
 
+#: Every arm's pool of samples and its true scores.
+Truths = dict[str, check.Truth]
+
+
 class Trials(NamedTuple):
     """The selections after training.
 
@@ -82,9 +86,7 @@ VARIANTS: dict[str, dict[str, Any]] = {"20 steps": {"steps": 20}, "2 steps": {"s
 
 FULL = Scale()
 #: As small as it runs: nothing is to be learnt from its figures.
-FAST = Scale(
-    classifier_steps=60, epochs=4, every=2, budget=120, batch_size=10, pool=400, samples=400, limit=800, repeats=2
-)
+FAST = Scale(60, epochs=4, every=2, budget=120, batch_size=10, pool=400, samples=400, limit=800, repeats=2)
 
 
 def run(out: Path, seed: int = 0, scale: Scale = FULL, as_json: bool = False) -> dict[str, Any]:
@@ -119,18 +121,19 @@ def run(out: Path, seed: int = 0, scale: Scale = FULL, as_json: bool = False) ->
 
     say(f"2/5 training a flow-matching model for {scale.epochs} epochs, two callbacks choose among its checkpoints")
     reference = ReferenceStatistics.from_features(classifier(data.digits.images))
-    by_fid, by_is = train(out, data, classifier, reference, seed, scale)
+    choices = train(out, data, classifier, reference, seed, scale)
+    by_fid, by_is = (choice.result for choice in choices)
 
-    names = [row["arm"] for row in by_fid.result.arms]
+    names = [row["arm"] for row in by_fid.arms]
     say(f"3/5 training is over: {scale.pool:,} samples from each of {len(names)} candidates, all from the same noise")
     truths = measure_all(out / "fid", names, classifier, reference, scale.pool, seed)
 
     say(f"4/5 choosing among all of them {scale.repeats} times: the paired race, and all equally by the plain FID")
     trials = try_out(truths, reference, scale)
-    figures = compare(by_fid.result, by_is.result, truths, trials, scale) | {"classifier_accuracy": accuracy}
+    figures = compare(by_fid, by_is, truths, trials, scale) | {"classifier_accuracy": accuracy}
     tell_all(f"\nThe first race:\n\n{trials.races[0]}\n")
 
-    files = write_files(out, by_fid, by_is, truths, trials, figures, seed)
+    files = write_files(out, choices, truths, trials, figures, seed)
     say("5/5 done. Files:\n" + "\n".join(f"    {path}" for path in files))
     tell_all("\n" + tell(figures))
     if as_json:
@@ -153,13 +156,8 @@ def selectors(
 ) -> list[BanditCheckpoint]:
     """Return the callbacks that choose, by FID and by Inception Score."""
     arms = 2 * len(VARIANTS) * (scale.epochs // scale.every)
-    common: dict[str, Any] = {
-        "budget": scale.budget,
-        "batch_size": scale.batch_size,
-        "variants": VARIANTS,
-        "max_arms": arms,
-        "seed": seed,
-    }
+    spent: dict[str, Any] = {"budget": scale.budget, "batch_size": scale.batch_size}
+    common = spent | {"variants": VARIANTS, "max_arms": arms, "seed": seed}
     fid = OptimisticFID(feature=classifier, reference=reference, normalize=True)
     inception = OptimisticIS(feature=Logits(classifier), normalize=True)
     return [
@@ -188,7 +186,7 @@ def fit(data: DigitsData, callbacks: Sequence[pl.Callback], seed: int, scale: Sc
 
 def measure_all(
     folder: Path, names: Sequence[str], classifier: DigitClassifier, reference: ReferenceStatistics, num: int, seed: int
-) -> dict[str, check.Truth]:
+) -> Truths:
     """Draw a pool of samples from every arm, all from the same noise, and score it."""
     elsewhere = 1_000_003 * (seed + 1)  # unrelated to the seeds of training
     return {
@@ -197,7 +195,7 @@ def measure_all(
     }
 
 
-def try_out(truths: dict[str, check.Truth], reference: ReferenceStatistics, scale: Scale) -> Trials:
+def try_out(truths: Truths, reference: ReferenceStatistics, scale: Scale) -> Trials:
     """Choose among all arms again and again: by the paired race, and by evaluating them equally."""
     races = [check.race(truths, reference, scale.limit, seed) for seed in range(scale.repeats)]
     sizes = [scale.samples // len(truths)]
@@ -207,11 +205,7 @@ def try_out(truths: dict[str, check.Truth], reference: ReferenceStatistics, scal
 
 
 def compare(
-    fid: SelectionResult,
-    inception: SelectionResult,
-    truths: dict[str, check.Truth],
-    trials: Trials,
-    scale: Scale,
+    fid: SelectionResult, inception: SelectionResult, truths: Truths, trials: Trials, scale: Scale
 ) -> dict[str, Any]:
     """Count how often each way is right, and put the headline first."""
     arms = len(truths)
@@ -275,21 +269,19 @@ def table(figures: dict[str, Any]) -> str:
     cells += [(way, samples, f"{hits} of {f['repeats']}") for way, samples, hits in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [f"| {a:{widths[0]}} | {b:>{widths[1]}} | {c:>{widths[2]}} |" for a, b, c in cells]
-    return "\n".join(
-        [lines[0], f"|{'-' * (widths[0] + 2)}|{'-' * (widths[1] + 1)}:|{'-' * (widths[2] + 1)}:|", *lines[1:]]
-    )
+    rule = f"|{'-' * (widths[0] + 2)}|{'-' * (widths[1] + 1)}:|{'-' * (widths[2] + 1)}:|"
+    return "\n".join([lines[0], rule, *lines[1:]])
 
 
 def tell(figures: dict[str, Any]) -> str:
     """Put the figures into words, the headline first."""
     f = figures
     most = f["uniform_most"]
-    need = (
-        f"With {most:,} samples, {most / f['samples']:.0f} times as many, equal evaluation is still right less often."
-    )
-    if f["uniform_need"]:
-        ratio = f["uniform_need"] / f["samples"]
-        need = f"To be right as often, equal evaluation needs {f['uniform_need']:,} samples, {ratio:.1f} times as many."
+    needed, ratio = f["uniform_need"], most / f["samples"]
+    need = f"With {most:,} samples, {ratio:.0f} times as many, equal evaluation is still right less often."
+    if needed:
+        ratio = needed / f["samples"]
+        need = f"To be right as often, equal evaluation needs {needed:,} samples, {ratio:.1f} times as many."
     lines = [
         *textwrap.wrap(f["headline"], 110),
         "",
@@ -309,34 +301,26 @@ def tell(figures: dict[str, Any]) -> str:
 
 
 def write_files(
-    out: Path,
-    by_fid: Choice,
-    by_is: Choice,
-    truths: dict[str, check.Truth],
-    trials: Trials,
-    figures: dict[str, Any],
-    seed: int,
+    out: Path, choices: Sequence[Choice], truths: Truths, trials: Trials, figures: dict[str, Any], seed: int
 ) -> list[Path]:
     """Write the picture, the reports and the figures; return the paths, the most interesting first."""
     race, order = trials.races[0], sorted(truths, key=lambda name: truths[name].fid)
     shown = {"best": order[0], "second": order[1], "worst": order[-1]}
-    images = {
-        f"{title}: {name},\ntrue FID {truths[name].fid:.2f}": _sampler(out / "fid", name)(
-            24, torch.Generator().manual_seed(seed)
-        )
-        for title, name in shown.items()
-    }
+    images = {}
+    for title, name in shown.items():
+        samples = _sampler(out / "fid", name)(24, torch.Generator().manual_seed(seed))
+        images[f"{title}: {name},\ntrue FID {truths[name].fid:.2f}"] = samples
     true_fid = {name: truths[name].fid for name in order}
     draw_picture(out / "demo.png", race, true_fid, next(iter(trials.uniform.items())), images)
     race.to_html(out / "report_race.html")
-    by_fid.result.to_html(out / "report_fid.html")
-    by_is.result.to_html(out / "report_is.html")
+    for choice, name in zip(choices, ("fid", "is"), strict=True):
+        choice.result.to_html(out / f"report_{name}.html")
     scores = {name: {"fid": t.fid, "is": t.inception_score} for name, t in truths.items()}
     (out / "figures.json").write_text(json.dumps(figures | {"truth": scores}, indent=2) + "\n", encoding="utf-8")
     text = f"{figures['headline']}\n\n{table(figures)}\n\nThe first race:\n\n{race.to_markdown()}"
     (out / "table.md").write_text(text, encoding="utf-8")
     names = ("demo.png", "report_race.html", "report_fid.html", "report_is.html", "table.md", "figures.json")
-    return [*(out / name for name in names), by_fid.path, by_is.path]
+    return [*(out / name for name in names), *(choice.path for choice in choices)]
 
 
 def _sampler(folder: Path, arm: str) -> Any:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tm_bandit.errors import InputError, WeightsError
-from tm_bandit.extractors.extractor import Network, check_images, evaluating, recogniser
+from tm_bandit.extractors.extractor import RememberingNetwork, check_images, evaluating
 
 #: Names on the hub, which have at most 96 characters and one slash; everything else is a path.
 _HUB_NAME = re.compile(r"(?=.{1,96}$)\w[\w.-]*(/\w[\w.-]*)?")
@@ -19,7 +19,7 @@ _HUB_NAME = re.compile(r"(?=.{1,96}$)\w[\w.-]*(/\w[\w.-]*)?")
 _ADVICE = "give a folder written by save_pretrained, or a name on the Hugging Face hub (openai/clip-vit-large-patch14)"
 
 
-class Clip(Network):
+class Clip(RememberingNetwork):
     """A CLIP model as a feature network and as a score, run once per batch however many metrics ask.
 
     ``OptimisticKID.cmmd(clip, reference)`` and ``OptimisticMean(clip.score)`` of the same images cost one pass of the
@@ -53,7 +53,6 @@ class Clip(Network):
         super().__init__(model, label)
         self.processor = processor
         self.num_features = width
-        self._latest: tuple[Callable[[Tensor], bool], Tensor] | None = None
 
     def forward(self, inputs: Any, layer: str | None = None) -> Tensor:
         """Return the features of images, not normalised.
@@ -63,11 +62,13 @@ class Clip(Network):
             layer: not used.
         """
         check_images(inputs, normalize=isinstance(inputs, Tensor) and inputs.is_floating_point())
-        if self._latest is None or not self._latest[0](inputs):
-            pixels = (inputs * 255).round().byte() if inputs.is_floating_point() else inputs
-            rows = self._run("get_image_features", images=list(pixels.cpu())) if len(pixels) else None
-            self._latest = recogniser(inputs), torch.zeros(0, self.num_features) if rows is None else rows
-        return self._latest[1]
+        return self._remembered(inputs, lambda: self._features(inputs))
+
+    def _features(self, images: Tensor) -> Tensor:
+        pixels = (images * 255).round().byte() if images.is_floating_point() else images
+        if not len(pixels):
+            return torch.zeros(0, self.num_features)
+        return self._run("get_image_features", images=list(pixels.cpu()))
 
     def score(self, images: Tensor, prompts: Sequence[str]) -> Tensor:
         """Return the CLIPScore of every image: 100 times the cosine between its features and its prompt's.
@@ -90,15 +91,6 @@ class Clip(Network):
             found = getattr(model, method)(**ready)
         # Before version 5 the features themselves, since then an output that holds them.
         return found if isinstance(found, Tensor) else found.pooler_output
-
-    def to(self, device: torch.device | None = None, dtype: torch.dtype | None = None) -> None:
-        """Move or convert the network; remembered features are dropped, as they are outdated."""
-        super().to(device, dtype)
-        self._latest = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the remembered batch behind: it recognises a tensor of this process."""
-        return {**self.__dict__, "_latest": None}
 
 
 def _load(name: str) -> tuple[Any, Any]:

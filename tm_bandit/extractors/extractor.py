@@ -7,12 +7,13 @@ import math
 import weakref
 from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tm_bandit._device import check_dense
+from tm_bandit._device import check_dense, form_of
 from tm_bandit.errors import InputError
 
 #: Name of the extractor that extracts nothing: rows were computed elsewhere, by an unknown network.
@@ -103,6 +104,27 @@ class Network:
         return f"{type(self).__name__}({self.label})"
 
 
+class RememberingNetwork(Network):
+    """A network that remembers what it made of the latest batch: several metrics of it cost one pass."""
+
+    _latest: tuple[Callable[[Tensor], bool], Tensor] | None = None
+
+    def _remembered(self, inputs: Tensor, make: Callable[[], Tensor]) -> Tensor:
+        """Return what was made of this batch, or make it."""
+        if self._latest is None or not self._latest[0](inputs):
+            self._latest = recogniser(inputs), make()
+        return self._latest[1]
+
+    def to(self, device: torch.device | None = None, dtype: torch.dtype | None = None) -> None:
+        """Move or convert the network; remembered features are dropped, as they are outdated."""
+        super().to(device, dtype)
+        self._latest = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the remembered batch behind: it recognises a tensor of this process."""
+        return {**self.__dict__, "_latest": None}
+
+
 class NetworkHandle:
     """One metric's handle on a network that it shares with others.
 
@@ -133,6 +155,7 @@ class NetworkHandle:
         return repr(self.network)
 
 
+@dataclass(eq=False, repr=False)
 class Extractor:
     """Turns a batch of samples into rows of features: a view of one output of a :class:`Network`.
 
@@ -151,23 +174,14 @@ class Extractor:
         ('module:Flatten', torch.Size([2, 48]))
     """
 
-    def __init__(
-        self,
-        network: Network | None,
-        name: str,
-        *,
-        layer: str | None = None,
-        num_features: int | None = None,
-        images: bool = False,
-        normalize: bool = False,
-    ) -> None:
-        self.network = network
-        self.name = name
-        self.layer = layer
-        self.num_features = num_features
-        self.images = images
-        self.normalize = normalize
-        self.pinned = False
+    network: Network | None
+    name: str
+    _: KW_ONLY
+    layer: str | None = None
+    num_features: int | None = None
+    images: bool = False
+    normalize: bool = False
+    pinned: bool = field(default=False, init=False)
 
     def __call__(self, inputs: Any, network: Callable[..., Any] | None = None) -> Tensor:
         """Return the ``(N, d)`` rows of ``inputs``.
@@ -237,10 +251,9 @@ def check_images(images: Any, *, normalize: bool) -> None:
         normalize: whether floats in [0, 1] are promised, rather than uint8.
     """
     if not isinstance(images, Tensor) or images.ndim != 4 or images.shape[1] != 3:
-        got = f"shape {tuple(images.shape)}" if isinstance(images, Tensor) else f"a {type(images).__name__}"
         raise InputError(
-            f"Expected a batch of RGB images of shape (N, 3, H, W), but got {got}; repeat the channel of grey images "
-            "with `images.expand(-1, 3, -1, -1)`, and pass ready-made features to `update_features`."
+            f"Expected a batch of RGB images of shape (N, 3, H, W), but got {form_of(images)}; repeat the channel of "
+            "grey images with `images.expand(-1, 3, -1, -1)`, and pass ready-made features to `update_features`."
         )
     if min(images.shape[2:]) == 0:
         raise InputError(f"Expected images with at least one pixel, but got shape {tuple(images.shape)}.")
@@ -280,10 +293,9 @@ def check_output(rows: Any, inputs: Any, name: str) -> Tensor:
         name: the extractor's name, for the message.
     """
     if not isinstance(rows, Tensor) or rows.ndim != 2:
-        got = f"shape {tuple(rows.shape)}" if isinstance(rows, Tensor) else f"a {type(rows).__name__}"
         raise InputError(
-            f"Expected the feature extractor {name!r} to return a tensor of shape (N, d), but got {got}; wrap the "
-            "network in a module that returns one row of features per sample, and nothing else."
+            f"Expected the feature extractor {name!r} to return a tensor of shape (N, d), but got {form_of(rows)}; "
+            "wrap the network in a module that returns one row of features per sample, and nothing else."
         )
     if isinstance(inputs, Sized) and len(inputs) != rows.shape[0]:
         raise InputError(

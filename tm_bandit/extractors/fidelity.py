@@ -117,9 +117,7 @@ def _build(name: str, path: Path | None) -> nn.Module:
         warnings.simplefilter("ignore", FutureWarning)
         if name == "vgg16":
             return _vgg16(path)
-        if name.startswith("clip-"):
-            return _clip(name, path)
-        return _dinov2(name, path)
+        return _clip(name, path) if name.startswith("clip-") else _dinov2(name, path)
 
 
 def _clip(name: str, path: Path | None) -> nn.Module:

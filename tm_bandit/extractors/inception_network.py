@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import weakref
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tm_bandit.extractors import weights
-from tm_bandit.extractors.extractor import INCEPTION_LAYERS, Network, recogniser, start_precision_at
+from tm_bandit.extractors.extractor import INCEPTION_LAYERS, RememberingNetwork, start_precision_at
 
 _NAME = "inception-v3-compat"
 _HEADS = frozenset({"logits_unbiased", "logits"})
@@ -22,7 +21,7 @@ _HEADS = frozenset({"logits_unbiased", "logits"})
 _in_use: weakref.WeakValueDictionary[tuple[str, int, bool], InceptionNetwork] = weakref.WeakValueDictionary()
 
 
-class InceptionNetwork(Network):
+class InceptionNetwork(RememberingNetwork):
     """The Inception network of FID and IS, run once per batch however many metrics ask.
 
     Pooled features of the latest batch are remembered, and the class head is applied to them on demand: FID (layer
@@ -37,7 +36,6 @@ class InceptionNetwork(Network):
     def __init__(self, module: nn.Module, label: str, *, has_head: bool) -> None:
         super().__init__(module, label)
         self.has_head = has_head
-        self._latest: tuple[Callable[[Tensor], bool], Tensor] | None = None
 
     def forward(self, inputs: Any, layer: str | None = "2048") -> Tensor:
         """Return the features of one layer.
@@ -49,9 +47,7 @@ class InceptionNetwork(Network):
         layer = layer or "2048"
         if layer not in _HEADS and layer != "2048":
             return self._run(inputs, layer)
-        if self._latest is None or not self._latest[0](inputs):
-            self._latest = (recogniser(inputs), self._run(inputs, "2048"))
-        pooled = self._latest[1]
+        pooled = self._remembered(inputs, lambda: self._run(inputs, "2048"))
         if layer == "2048":
             return pooled
         head: nn.Linear = self.function.fc  # type: ignore[attr-defined]
@@ -73,13 +69,8 @@ class InceptionNetwork(Network):
     def to(self, device: torch.device | None = None, dtype: torch.dtype | None = None) -> None:
         """Move or convert the network; remembered features are dropped, as they are outdated."""
         super().to(device, dtype)
-        self._latest = None
         if dtype is not None:  # torchmetrics prepares the images in this dtype
             self.function._dtype = torch.promote_types(dtype, torch.float32)  # type: ignore[attr-defined]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the remembered batch behind: it recognises a tensor of this process."""
-        return {**self.__dict__, "_latest": None}
 
 
 def inception_network(path: str | os.PathLike[str] | None, *, antialias: bool, layer: str) -> InceptionNetwork:

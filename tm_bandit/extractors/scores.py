@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from tm_bandit._arguments import check_flag
+from tm_bandit._device import form_of
 from tm_bandit.errors import InputError
 from tm_bandit.extractors.extractor import evaluating
 
@@ -45,9 +46,8 @@ class Score:
             )
         self.function = function
         self.name = getattr(function, "__name__", type(function).__name__)
-        self.conditional = (
-            _wants_conditions(function) if conditional is None else check_flag("conditional", conditional)
-        )
+        wanted = _wants_conditions(function) if conditional is None else conditional
+        self.conditional = check_flag("conditional", wanted)
         self._one_by_one = False
 
     def __call__(self, samples: Any, conditions: Sequence[Any] | None = None) -> Tensor:
@@ -98,10 +98,9 @@ class Score:
         if isinstance(values, Tensor) and values.shape in ((count, 1), ()) and values.numel() == count:
             values = values.reshape(count)
         if not isinstance(values, Tensor) or tuple(values.shape) != (count,):
-            got = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else f"a {type(values).__name__}"
             raise InputError(
                 f"Expected the score {self.name!r} to return one number per sample, a tensor of shape ({count},), but "
-                f"got {got}; do not average over the batch."
+                f"got {form_of(values)}; do not average over the batch."
             )
         return values.detach()
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tm_bandit._arguments import check_choice, check_flag
-from tm_bandit._device import exact_device
 from tm_bandit.bounds.bound import Bound
 from tm_bandit.errors import InputError, NotReadyError
 from tm_bandit.extractors import Extractor, NetworkHandle
@@ -98,17 +97,9 @@ class FeatureMetric(OptimisticMetric):
     @property
     def traits(self) -> Traits:
         """What the engine must know about this metric with its bound."""
-        bound = self._bound
-        return Traits(
-            bool(self.higher_is_better),
-            self._centre,
-            bound.guarantee,
-            self._needs_reference,
-            self._bound_name,
-            bound.standard_errors,
-            bound.certifies_from,
-            bound.interval,
-        )
+        bound, higher = self._bound, bool(self.higher_is_better)
+        said = (bound.standard_errors, bound.certifies_from, bound.interval)
+        return Traits(higher, self._centre, bound.guarantee, self._needs_reference, self._bound_name, *said)
 
     @property
     def extractor_name(self) -> str:
@@ -215,10 +206,5 @@ class FeatureMetric(OptimisticMetric):
         # Rows are extracted by the template, so moving an arm must not move the network that all share.
         self._hold(Extractor(None, self.extractor.name, num_features=self.extractor.num_features))
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> nn.Module:
-        """Move states and network together; states stay on the CPU where the target has no float64."""
-        target = fn(torch.zeros(1, device=self.device)).device
-        if exact_device(target) == target:
-            super()._apply(fn, exclude_state)
-        self.extractor.follow(target)
-        return self
+    def _follow(self, device: torch.device) -> None:
+        self.extractor.follow(device)

@@ -205,11 +205,6 @@ class OptimisticFID(ReferencedMetric):
                 "there are `max_rows` samples, or make a new metric."
             )
 
-    @property
-    def num_samples(self) -> int:
-        """Number of generated samples so far (on this rank)."""
-        return self.row_log.length
-
     def _make_reference(self) -> ReferenceStatistics:
         real = _read_moments(self.real_count, self.real_mean, self.real_scatter)
         if real is None or real.count < 2:
@@ -240,11 +235,8 @@ class OptimisticFID(ReferencedMetric):
         return rows
 
     def _layout(self, width: int) -> dict[str, tuple[tuple[int, ...], torch.dtype | None]]:
-        moments = {
-            "count": ((), torch.int64),
-            "mean": ((width,), torch.float64),
-            "scatter": ((width, width), torch.float64),
-        }
+        mean, scatter = ((width,), torch.float64), ((width, width), torch.float64)
+        moments = {"count": ((), torch.int64), "mean": mean, "scatter": scatter}
         return {
             "rows": ((width,), None),
             "settled": ((), torch.float64),

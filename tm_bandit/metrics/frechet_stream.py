@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import InitVar, dataclass, replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from tm_bandit._device import one_thread
+from tm_bandit.functional import crossfit
 from tm_bandit.functional.confidence import ScoreMoments, WidthKind, deviation, sequence_width
-from tm_bandit.functional.crossfit import (
-    Fitting,
-    FoldLayout,
-    fit_folds,
-    leave_one_out,
-    num_folds,
-    recent_rows,
-    refit_counts,
-    sum_folds,
-)
 from tm_bandit.functional.frechet_basis import FrechetBasis
 from tm_bandit.functional.moments import Moments
 from tm_bandit.functional.witness_fd import FrechetSums, FrechetWitness, block_size, score_rows
@@ -74,6 +65,7 @@ def upper_bound(plug_in: float, summary: WitnessSummary, alpha: float, kind: Wid
     return max(measured, ((slope + math.sqrt(slope**2 + 4 * plug_in)) / 2) ** 2)
 
 
+@dataclass(eq=False)
 class FrechetStream:
     r"""Cross-fitted (or predictable) witness scores of rows that arrive over time.
 
@@ -108,23 +100,18 @@ class FrechetStream:
         True
     """
 
-    def __init__(
-        self,
-        basis: FrechetBasis,
-        alpha: float = 0.05,
-        width: WidthKind = "mixture",
-        fitting: Fitting = "crossfit",
-        settled_scores: Tensor | None = None,
-    ) -> None:
-        self.basis = basis
-        self.alpha = alpha
-        self.width = width
-        self.fitting = fitting
-        frozen = basis.center.new_empty(0) if settled_scores is None else settled_scores.to(basis.center)
-        self._frozen = frozen / basis.scale**2
+    basis: FrechetBasis
+    alpha: float = 0.05
+    width: WidthKind = "mixture"
+    fitting: crossfit.Fitting = "crossfit"
+    settled_scores: InitVar[Tensor | None] = None
+
+    def __post_init__(self, settled_scores: Tensor | None) -> None:
+        empty = self.basis.center.new_empty(0)
+        self._frozen = (empty if settled_scores is None else settled_scores.to(empty)) / self.basis.scale**2
         self._settled_sums: FrechetSums | None = None
-        self._dtype = basis.projection.dtype
-        self._scores = basis.center.new_empty(0)
+        self._dtype = self.basis.projection.dtype
+        self._scores = empty
         self._scored = 0
         self._fitted = -1
         self._witness: FrechetWitness | None = None
@@ -141,12 +128,9 @@ class FrechetStream:
         scores = self._scores_so_far(log)
         moments = ScoreMoments.of(torch.cat([self._frozen, scores]) if len(self._frozen) else scores)
         unit = self.basis.scale**2
-        return WitnessSummary(
-            ScoreMoments(moments.count, moments.mean * unit, moments.std * unit, moments.skewness),
-            self._damping,
-            self._largest * unit,
-            None if self._spectrum is None else self._spectrum * unit**2,
-        )
+        moments = replace(moments, mean=moments.mean * unit, std=moments.std * unit)
+        spectrum = None if self._spectrum is None else self._spectrum * unit**2
+        return WitnessSummary(moments, self._damping, self._largest * unit, spectrum)
 
     def scores(self, log: RowLog) -> Tensor:
         """Return the scores of the kept rows in units of the Frechet distance; some rows may have none.
@@ -157,7 +141,7 @@ class FrechetStream:
         return self._scores_so_far(log) * self.basis.scale**2
 
     def _scores_so_far(self, log: RowLog) -> Tensor:
-        counts = refit_counts(log.length)
+        counts = crossfit.refit_counts(log.length)
         # Settled rows alone are enough for a first fit; fits on fewer rows are no longer possible.
         if not counts and not log.gone:
             return self._scores[:0]
@@ -181,35 +165,31 @@ class FrechetStream:
     def _fit(self, log: RowLog, count: int) -> None:
         """Fit the witnesses on the settled rows and on the first ``count`` of the others, and rescore those."""
         total = log.gone + count
-        crossfit = self.fitting == "crossfit"
-        layout, grouped = self._grouped(log, 0, count, num_folds(total) if crossfit else 1)
-        recent = slice(max(0, recent_rows(total).start - log.gone), count)
+        crossed = self.fitting == "crossfit"
+        layout, grouped = self._grouped(log, 0, count, crossfit.num_folds(total) if crossed else 1)
+        recent = slice(max(0, crossfit.recent_rows(total).start - log.gone), count)
         with one_thread():
-            sums = sum_folds(grouped, layout, self.basis.axes, block_size(total, self.basis.center.numel()))
-            training = leave_one_out(sums) if crossfit else sums
+            sums = crossfit.sum_folds(grouped, layout, self.basis.axes, block_size(total, self.basis.center.numel()))
+            training = crossfit.leave_one_out(sums) if crossed else sums
             if log.folded is not None:
                 training = self._with_settled(training, log.folded)
-            witness, damping, fit = fit_folds(
-                training,
-                self.basis.axes,
-                grouped[layout.fold[recent], layout.slot[recent]],
-                # Without folds all rows are training rows.
-                layout.fold[recent] if crossfit else layout.fold[recent] - 1,
-                sequence_width(total, self.alpha, self.width),
-            )
+            latest, fold = grouped[layout.fold[recent], layout.slot[recent]], layout.fold[recent]
+            fold = fold if crossed else fold - 1  # without folds all rows are training rows
+            width = sequence_width(total, self.alpha, self.width)
+            witness, damping, fit = crossfit.fit_folds(training, self.basis.axes, latest, fold, width)
             self._witness = FrechetWitness(*(part.to(grouped) for part in witness))._replace(constant=witness.constant)
             self._damping = float(damping.mean())
             self._largest = _largest_eigenvalue(training)
             self._spectrum = fit.spectrum.mean(0)
             self._fitted = count
-            if crossfit and count:
+            if crossed and count:
                 self._scores[:count] = score_rows(self._witness, grouped)[layout.fold, layout.slot]
                 self._scored = count
 
-    def _grouped(self, log: RowLog, start: int, stop: int, folds: int) -> tuple[FoldLayout, Tensor]:
+    def _grouped(self, log: RowLog, start: int, stop: int, folds: int) -> tuple[crossfit.FoldLayout, Tensor]:
         """Rotate the kept rows ``start`` to ``stop`` and group them by fold."""
         basis = self.basis
-        layout = FoldLayout.of(log.gone + start, log.gone + stop, folds, basis.center.device)
+        layout = crossfit.FoldLayout.of(log.gone + start, log.gone + stop, folds, basis.center.device)
         grouped = layout.empty(width=basis.center.numel(), like=basis.projection).to(self._dtype)
         done = 0
         for rows in log.blocks(start, stop, _MANY_ROWS):

@@ -292,11 +292,9 @@ class OptimisticIS(FeatureMetric):
         return plug_in - float(found.scores[0].mean()) - width
 
     def _view(self) -> SumView:
+        sums = ClassSums(self.num, self.prob, self.prob_square, self.entropy, self.entropy_square)
         settings = (self._level, self.width, self.fitting)
-        return SumView(self.row_log, self._sums(), self._fold_sums(), self._priors, *settings)
-
-    def _sums(self) -> ClassSums:
-        return ClassSums(self.num, self.prob, self.prob_square, self.entropy, self.entropy_square)
+        return SumView(self.row_log, sums, self._fold_sums(), self._priors, *settings)
 
     def _fold_sums(self) -> MarginalSums:
         return MarginalSums(self.fold_num, self.fold_prob, self.score_sums, self.predictor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -180,11 +181,6 @@ class OptimisticKID(ReferencedMetric):
                 self.row_log.forget(name)
 
     @property
-    def num_samples(self) -> int:
-        """Number of generated samples so far (on this rank)."""
-        return self.row_log.length
-
-    @property
     def is_degenerate(self) -> bool:
         """Whether the generator is so near to the reference that the distance is mostly second-order noise."""
         with self._synced():
@@ -208,15 +204,8 @@ class OptimisticKID(ReferencedMetric):
         if least < 2:
             raise NotReadyError(f"Expected at least two generated samples, but got {least}; add more.")
         reference = self._reference_rows()
-        return KernelView(
-            log,
-            self.kernel,
-            lambda: self._similarities(reference),
-            lambda: reference.mean_of_pairs(self.kernel),
-            self.scale,
-            self._level,
-            self.width,
-        )
+        near, within = partial(self._similarities, reference), partial(reference.mean_of_pairs, self.kernel)
+        return KernelView(log, self.kernel, near, within, self.scale, self._level, self.width)
 
     def check_rows(self, rows: Tensor, real: bool = False) -> Tensor:
         """Return ``rows`` if they and their kernel can be used, else raise; touches no state.

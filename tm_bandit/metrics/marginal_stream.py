@@ -10,19 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from tm_bandit.functional import witness_is
 from tm_bandit.functional.confidence import ScoreMoments, WidthKind, deviation
 from tm_bandit.functional.crossfit import FOLDS, Fitting, fold_numbers, num_folds, refit_counts
-from tm_bandit.functional.witness_is import (
-    NUM_BLOCKS,
-    PRIOR_STRENGTHS,
-    block_sums,
-    crossfit_marginals,
-    crossfit_mean,
-    predict_marginal,
-    predictable_moments,
-    recent_spread,
-    score_probs,
-)
 
 #: Numbers in the candidates for the witnesses that are fitted together: 16 MB in float64.
 _MOST_CANDIDATES = 2_000_000
@@ -52,7 +42,7 @@ class MarginalSums(NamedTuple):
         """
         zeros = torch.zeros(FOLDS, dtype=torch.float64)
         per_class = zeros.new_zeros(FOLDS, num_classes)
-        return cls(zeros, per_class, zeros.new_zeros(NUM_BLOCKS, 4), per_class[0].clone())
+        return cls(zeros, per_class, zeros.new_zeros(witness_is.NUM_BLOCKS, 4), per_class[0].clone())
 
 
 def add_probs(sums: MarginalSums, probs: Tensor, priors: Tensor) -> MarginalSums:
@@ -68,7 +58,7 @@ def add_probs(sums: MarginalSums, probs: Tensor, priors: Tensor) -> MarginalSums
     due = [count for count in refit_counts(stop) if count > start]
     # Each stretch of samples is scored by the witness fitted on all samples before it. A small batch may have
     # twenty stretches, so these witnesses are fitted together, as many at a time as memory allows.
-    together = max(1, _MOST_CANDIDATES // (FOLDS * priors.numel() * len(PRIOR_STRENGTHS)))
+    together = max(1, _MOST_CANDIDATES // (FOLDS * priors.numel() * len(witness_is.PRIOR_STRENGTHS)))
     for first in range(0, len(due) + 1, together):
         stops = due[first : first + together]
         last = stops[-1] if len(stops) == together else stop
@@ -86,11 +76,12 @@ def _add_stretches(sums: MarginalSums, probs: Tensor, priors: Tensor, edges: lis
     prob = probs.new_zeros(len(lengths) * FOLDS, probs.shape[1]).index_add_(0, place, probs)
     fold_num = sums.fold_num + num.view(-1, FOLDS).cumsum(0)
     fold_prob = sums.fold_prob + prob.view(-1, FOLDS, probs.shape[1]).cumsum(0)
-    predictors = torch.cat([sums.predictor[None], predict_marginal(fold_prob[:-1], fold_num[:-1], priors)])
+    fitted = witness_is.predict_marginal(fold_prob[:-1], fold_num[:-1], priors)
+    predictors = torch.cat([sums.predictor[None], fitted])
     total = predictors.sum(1, keepdim=True)
     witnesses = torch.where(total > 0, predictors / total, priors[0])
-    scores = [score_probs(part, witness) for part, witness in zip(torch.split(probs, lengths), witnesses, strict=True)]
-    score_sums = sums.score_sums + block_sums(torch.cat(scores), edges[0])
+    scores = map(witness_is.score_probs, torch.split(probs, lengths), witnesses)
+    score_sums = sums.score_sums + witness_is.block_sums(torch.cat([*scores]), edges[0])
     # Clones: a view would keep the sums of all stretches alive, and in every file that the state is saved to.
     return MarginalSums(fold_num[-1].clone(), fold_prob[-1].clone(), score_sums, predictors[-1].clone())
 
@@ -109,14 +100,14 @@ def witness_moments(sums: MarginalSums, entropy: Tensor, priors: Tensor, fitting
         fitting: see above.
     """
     if fitting == "predictable":
-        return predictable_moments(sums.score_sums)
+        return witness_is.predictable_moments(sums.score_sums)
     count = round(float(sums.fold_num.sum()))
     if count == 0:
         return ScoreMoments(0, 0.0, 0.0, 0.0)
     folds = num_folds(count)
     prob, num = sums.fold_prob.view(-1, folds, sums.fold_prob.shape[1]).sum(0), sums.fold_num.view(-1, folds).sum(0)
-    mean = crossfit_mean(prob, num, entropy, crossfit_marginals(prob, num, priors))
-    return replace(recent_spread(sums.score_sums), count=count, mean=float(mean))
+    mean = witness_is.crossfit_mean(prob, num, entropy, witness_is.crossfit_marginals(prob, num, priors))
+    return replace(witness_is.recent_spread(sums.score_sums), count=count, mean=float(mean))
 
 
 def marginal_spread(marginal: Tensor) -> Tensor:
@@ -135,13 +126,7 @@ def marginal_spread(marginal: Tensor) -> Tensor:
 
 
 def witness_interval(
-    scores: ScoreMoments,
-    plug_in: float,
-    num_classes: int,
-    alpha: float,
-    kind: WidthKind = "mixture",
-    *,
-    least_spread: float = 0.0,
+    scores: ScoreMoments, plug_in: float, classes: int, alpha: float, kind: WidthKind = "mixture", spread: float = 0.0
 ) -> tuple[float, float]:
     r"""Return lower and upper bound of :math:`\log \mathrm{IS}`.
 
@@ -151,10 +136,10 @@ def witness_interval(
     Args:
         scores: what :func:`witness_moments` returned.
         plug_in: the plain estimate of log IS.
-        num_classes: number of classes ``C``.
+        classes: their number ``C``.
         alpha: failure probability of each end.
         kind: the confidence sequence.
-        least_spread: :func:`marginal_spread` of the plug-in's marginal. While the witness is heavily smoothed, its
+        spread: :func:`marginal_spread` of the plug-in's marginal. While the witness is heavily smoothed, its
             scores vary less than those of the marginal itself, and the plug-in deviates like the latter.
 
     Example:
@@ -163,6 +148,6 @@ def witness_interval(
         (1.17, 1.63)
     """
     upper = scores.mean + deviation(scores, alpha, upper=True, kind=kind)
-    wide = replace(scores, std=max(scores.std, least_spread))
+    wide = replace(scores, std=max(scores.std, spread))
     lower = plug_in - deviation(wide, alpha, upper=False, kind=kind)
-    return max(lower, 0.0), min(upper, math.log(num_classes))
+    return max(lower, 0.0), min(upper, math.log(classes))

@@ -86,8 +86,8 @@ class InceptionWitnessBound(Bound):
     def _both(self, view: SumView) -> tuple[float, float]:
         """Return minus the upper and minus the lower end, each with half of the failure probability."""
         plug_in, (num, prob, *_) = -view.estimate(), view.sums
-        spread, given = float(marginal_spread(prob / num)), (plug_in, prob.shape[0], view.level / 2, view.width)
-        lower, upper = witness_interval(view.scores(), *given, least_spread=spread)
+        spread = float(marginal_spread(prob / num))
+        lower, upper = witness_interval(view.scores(), plug_in, prob.shape[0], view.level / 2, view.width, spread)
         return -upper, -lower
 
     def centre(self, view: SumView) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torchmetrics.utilities.distributed import gather_all_tensors
 
 from tm_bandit._arguments import check_choice, check_count, check_flag, check_number
-from tm_bandit._device import as_float64, check_dense, exact_device
+from tm_bandit._device import as_float64, check_dense
 from tm_bandit.errors import InputError, NotReadyError
 from tm_bandit.extractors import Score
 from tm_bandit.functional.betting import betting_lower_bound
@@ -33,6 +33,13 @@ def _check_limits(name: str, value: Any) -> tuple[float, float]:
     if not low < high:
         raise InputError(f"Expected `{name}` to be (low, high) with low below high, but got {value!r}.")
     return low, high
+
+
+def _beyond(values: Tensor, limits: tuple[float, float]) -> str:
+    """Return the range of scores that are beyond their limits by more than rounding; nothing if they are not."""
+    (low, high), (least, most) = limits, (float(end) for end in values.aminmax())
+    slack = _ROUNDING * (high - low)
+    return f"{least:.6g} to {most:.6g}" if least < low - slack or most > high + slack else ""
 
 
 class OptimisticMean(OptimisticMetric):
@@ -157,12 +164,11 @@ class OptimisticMean(OptimisticMetric):
             )
         if self.bounded is None or len(values) == 0:
             return values
-        (low, high), (least, most) = self.bounded, (float(end) for end in values.aminmax())
-        slack = _ROUNDING * (high - low)
-        if least < low - slack or most > high + slack:
+        low, high = self.bounded
+        if found := _beyond(values, self.bounded):
             raise InputError(
-                f"Expected scores between {low:g} and {high:g} because of `bounded`, but got some from {least:.6g} to "
-                f"{most:.6g}; give the limits that the score really has, or none."
+                f"Expected scores between {low:g} and {high:g} because of `bounded`, but got some from {found}; give "
+                "the limits that the score really has, or none."
             )
         return values.clamp(low, high)
 
@@ -256,14 +262,12 @@ class OptimisticMean(OptimisticMetric):
 
     def _before_change(self, setting: str, value: Any) -> None:
         """Refuse limits that some scores so far exceed: they would not have been accepted."""
-        if setting == "bounded" and value is not None and self.num_samples:
-            (low, high), (least, most) = value, (float(end) for end in torch.cat(as_list(self.scores)).aminmax())
-            slack = _ROUNDING * (high - low)
-            if least < low - slack or most > high + slack:
-                raise InputError(
-                    f"Expected `bounded` to hold the scores so far, {least:.6g} to {most:.6g}, but got {value}; give "
-                    "the limits that the score really has, or `reset` first."
-                )
+        limited = setting == "bounded" and value is not None and self.num_samples
+        if limited and (found := _beyond(torch.cat(as_list(self.scores)), value)):
+            raise InputError(
+                f"Expected `bounded` to hold the scores so far, {found}, but got {value}; give the limits that the "
+                "score really has, or `reset` first."
+            )
 
     def row_scores(self, count: int | None = None) -> Tensor:
         """Return the losses of single rows, where smaller is better; their mean is the loss.
@@ -278,10 +282,7 @@ class OptimisticMean(OptimisticMetric):
         return -values if self._higher else values
 
     def _open_log(self) -> RowLog:
-        batches = [batch for batch in as_list(self.scores) if len(batch)]
-        if not self._is_synced:
-            vars(self)["scores"] = batches
-        return RowLog(batches)
+        return self._log_of_state("scores")
 
     def _sync_dist(self, dist_sync_fn: Callable[..., Any] = gather_all_tensors, process_group: Any = None) -> None:
         """Let ranks without samples take part with an empty tensor of the right kind."""
@@ -293,11 +294,6 @@ class OptimisticMean(OptimisticMetric):
         # Scores are computed by the template, so moving an arm must not move the network that all share.
         self._score_of = None
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> nn.Module:
-        """Move states and score together; states stay on the CPU where the target has no float64."""
-        target = fn(torch.zeros(1, device=self.device)).device
-        if exact_device(target) == target:
-            super()._apply(fn, exclude_state)
+    def _follow(self, device: torch.device) -> None:
         if self._score_of is not None:
-            self._score_of.to(target)
-        return self
+            self._score_of.to(device)

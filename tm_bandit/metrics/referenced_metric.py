@@ -114,10 +114,8 @@ class ReferencedMetric(FeatureMetric):
         """Dimension of a row, or ``None`` before anything is known about it."""
         if self._given_reference is not None:
             return self._given_reference.num_features
-        for held in (getattr(self, name) for name in self._wide_states):
-            for tensor in as_list(held):
-                return int(tensor.shape[1])
-        return self.extractor.num_features
+        held = (tensor for name in self._wide_states for tensor in as_list(getattr(self, name)))
+        return next((int(tensor.shape[1]) for tensor in held), self.extractor.num_features)
 
     row_width = num_features
 
@@ -126,10 +124,12 @@ class ReferencedMetric(FeatureMetric):
         return None
 
     def _open_log(self) -> RowLog:
-        batches = [batch for batch in as_list(self.rows) if len(batch)]
-        if not self._is_synced:
-            vars(self)["rows"] = batches
-        return RowLog(batches, self._folded())
+        return self._log_of_state("rows", self._folded())
+
+    @property
+    def num_samples(self) -> int:
+        """Number of generated samples so far (on this rank)."""
+        return self.row_log.length
 
     @property
     def _state_device(self) -> torch.device:

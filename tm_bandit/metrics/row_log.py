@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
+from tm_bandit._device import exact_device
 from tm_bandit.errors import InputError, brief
 from tm_bandit.functional.moments import Moments
 
@@ -199,6 +200,13 @@ class LoggedMetric(Metric):
         """Return a log of what the states hold."""
         return RowLog()
 
+    def _log_of_state(self, name: str, folded: Moments | None = None) -> RowLog:
+        """Return a log of the batches in a list state, which grows with it."""
+        batches = [batch for batch in as_list(getattr(self, name)) if len(batch)]
+        if not self._is_synced:
+            vars(self)[name] = batches
+        return RowLog(batches, folded)
+
     def _refuse_if_synced(self) -> None:
         """Raise if what is added now would be lost with the next ``unsync``."""
         if self._is_synced:
@@ -317,9 +325,18 @@ class LoggedMetric(Metric):
         return torch.as_tensor(value, dtype=torch.float64).to(self._output_dtype).to(self.device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> nn.Module:
-        """Move states between devices only: a cast to half precision (a whole module's ``.to``) would ruin them."""
+        """Move states between devices only: a cast to half precision (a whole module's ``.to``) would ruin them.
+
+        They stay on the CPU where the target has no float64.
+        """
         device = fn(torch.zeros(1, device=self.device)).device
-        return super()._apply(lambda tensor: tensor.to(device), exclude_state)
+        if exact_device(device) == device:
+            super()._apply(lambda tensor: tensor.to(device), exclude_state)
+        self._follow(device)
+        return self
+
+    def _follow(self, device: torch.device) -> None:
+        """Move the network along, if there is one."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave derived values out of pickles and clones."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -145,14 +145,13 @@ def make_chart(result: SelectionResult) -> Chart:
     total = max([result.total_samples, *result.history["samples"][-1:]])
     width = max(1, total) / min(_MAX_STRETCHES, max(1, len(result.history["arm"])))
     labels = short_names([row["arm"] for row in rows])
+    behind = any(math.isfinite(row["behind"]) for row in rows)
     series = []
     for rank, row in enumerate(rows):
         colour, entries = rank if rank < len(PALETTE) else None, pulls[row["arm"]]
         arm = Series(row["arm"], labels[row["arm"]], colour, row["share"], _shares(entries, total, width))
-        series.append(_with_line(arm, entries, total)._replace(detail=_detail(row, result.score_name)))
-    behind = any(math.isfinite(row["behind"]) for row in rows)
-    for at, row in enumerate(rows):
-        series[at] = series[at]._replace(mark=_mark(row, behind, row["arm"] == result.best))
+        mark, detail = _mark(row, behind, row["arm"] == result.best), _detail(row, result.score_name)
+        series.append(_with_line(arm, entries, total)._replace(mark=mark, detail=detail))
     low, high = frame(series)
     beyond = [at for at, arm in enumerate(series) if arm.x and not low <= arm.centre[-1] <= high]
     for at in beyond:
@@ -168,8 +167,7 @@ def make_chart(result: SelectionResult) -> Chart:
     if beyond:
         notes.append(f"{len(beyond)} of {len(series)} arms are too far off to be shown")
     title = f"Best after {result.total_samples:,} samples: {result.best} ({result.word})"
-    if result.best is None:
-        title = "No arm was evaluated"
+    title = "No arm was evaluated" if result.best is None else title
     higher = result.higher_is_better
     unit = f"{result.score_name} ({'higher' if higher else 'lower'} is better)"
     axis = marks_axis([arm.mark for arm in series])
@@ -242,12 +240,10 @@ def frame(series: Sequence[Series]) -> tuple[float, float]:
     """
     # An arm's first few scores come from a handful of samples and may be far off; its later half is what counts. Of a
     # short run all are shown: half of it would leave the panel empty.
-    scores = [
-        value
-        for arm in series
-        if arm.colour is not None
-        for value in arm.centre[max(0, min(len(arm.centre) // 2, len(arm.centre) - _SHORT)) :]
-    ]
+    scores: list[float] = []
+    for arm in series:
+        if arm.colour is not None:
+            scores += arm.centre[max(0, min(len(arm.centre) // 2, len(arm.centre) - _SHORT)) :]
     if not scores:
         return 0.0, 1.0
     low, high = min(scores), max(scores)
@@ -337,14 +333,14 @@ def _without_shared_words(names: Sequence[str], labels: bool = False) -> list[st
     same = [len(set(column)) == 1 for column in zip(*words, strict=True)]
     if labels:
         same = [alike and all(same[at + 1 : at + 3]) for at, alike in enumerate(same)]
-    runs = [
-        [
-            (alike, "".join(word for word, _ in run))
-            for alike, run in groupby(zip(line, same, strict=True), itemgetter(1))
-        ]
-        for line in words
-    ]
-    return ["".join("…" if alike and len(text) > 1 else text for alike, text in line) for line in runs]
+    return ["".join(_cut(line, same)) for line in words]
+
+
+def _cut(words: Sequence[str], same: Sequence[bool]) -> Iterator[str]:
+    """Yield words, and an ellipsis for each run of those that are left out, unless it is a single letter."""
+    for alike, run in groupby(zip(words, same, strict=True), itemgetter(1)):
+        text = "".join(word for word, _ in run)
+        yield "…" if alike and len(text) > 1 else text
 
 
 def _shared(names: Sequence[str]) -> int:

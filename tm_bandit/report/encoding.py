@@ -12,14 +12,13 @@ import numpy as np
 
 from tm_bandit._arguments import check_count
 from tm_bandit.errors import InputError
+from tm_bandit.report.kinds import DIFFERENCES, SCORES
 
 #: Widest indent: nobody needs more spaces.
 _WIDEST = 80
 
 #: The columns whose numbers may be missing or infinite.
-_SCORES = frozenset(
-    {"estimate", "debiased", "lower", "upper", "share", "behind", "behind_lower", "behind_upper", "correlation"}
-)
+_SCORES = frozenset((*SCORES, *DIFFERENCES, "share"))
 
 
 def encode(value: Any, indent: int | None = None) -> str:

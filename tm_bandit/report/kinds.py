@@ -13,8 +13,9 @@ _LARGEST = 10**100
 _MOST = 10**18
 
 _NUMBER = (int, float)
-_SCORES = ("estimate", "debiased", "lower", "upper")
-_DIFFERENCES = ("behind", "behind_lower", "behind_upper", "correlation")
+SCORES = ("estimate", "debiased", "lower", "upper")
+#: What says how an arm compares with the best.
+DIFFERENCES = ("behind", "behind_lower", "behind_upper", "correlation")
 
 _COUNTS = ("pulls", "n", "samples")
 
@@ -33,7 +34,7 @@ _FIELDS: dict[str, Any] = {
 _ROW: dict[str, Any] = {
     **dict.fromkeys(("arm", "verdict"), str),
     **dict.fromkeys(("pulls", "n"), int),
-    **dict.fromkeys((*_SCORES, *_DIFFERENCES, "share"), _NUMBER),
+    **dict.fromkeys((*SCORES, *DIFFERENCES, "share"), _NUMBER),
 }
 _ROW_EXTRAS: dict[str, Any] = {"cost": _NUMBER, "twin": str, "pictures": list}
 
@@ -42,7 +43,7 @@ _ENTRIES: dict[str, Any] = {
     **dict.fromkeys(("samples", "n"), int),
     **dict.fromkeys(("arm", "status"), str),
     "best": (str, type(None)),
-    **dict.fromkeys(_SCORES, _NUMBER),
+    **dict.fromkeys(SCORES, _NUMBER),
 }
 
 #: Those settings that sentences are made of.
@@ -57,8 +58,7 @@ def check_kinds(fields: Mapping[str, Any]) -> None:
     """
     _check("the result", fields, _FIELDS)
     for row in fields["arms"]:
-        _check("an arm", row, _ROW)
-        _check("an arm", row, _present(_ROW_EXTRAS, row))
+        _check("an arm", row, _ROW | _present(_ROW_EXTRAS, row))
     _check("the settings", fields["settings"], _present(_SETTINGS, fields["settings"]))
     history = fields["history"]
     _check("the history", history, dict.fromkeys(_ENTRIES, list))

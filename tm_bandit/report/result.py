@@ -14,7 +14,7 @@ from tm_bandit._arguments import check_count, check_path
 from tm_bandit._files import atomic_write, check_regular
 from tm_bandit.errors import InputError
 from tm_bandit.report.encoding import decode_history, encode, escape_markdown
-from tm_bandit.report.kinds import check_kinds
+from tm_bandit.report.kinds import DIFFERENCES, SCORES, check_kinds
 from tm_bandit.report.thumbnails import data_uri, is_data_uri
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 2
 
 #: Columns that version 0.1 did not have.
-LATER_COLUMNS = ("behind", "behind_lower", "behind_upper", "correlation")
+LATER_COLUMNS = DIFFERENCES
 
 #: The columns of :meth:`SelectionResult.table`, in order.
-COLUMNS = ("arm", "pulls", "n", "estimate", "debiased", "lower", "upper", *LATER_COLUMNS, "share", "verdict")
+COLUMNS = ("arm", "pulls", "n", *SCORES, *LATER_COLUMNS, "share", "verdict")
 
 #: Which of them are shown to people, and under which headings.
 SHOWN = {
-    **{name: name for name in ("arm", "n", "estimate", "debiased", "lower", "upper")},
+    **{name: name for name in ("arm", "n", *SCORES)},
     "behind": "behind the best by",
     **{name: name for name in ("correlation", "share", "verdict")},
 }
@@ -240,11 +240,8 @@ class SelectionResult:
             >>> SelectionResult("a", "tie", "FID", False, rows).notes
             ['b is the same model as a (identical samples).']
         """
-        found = [
-            f"{row['arm']} is the same model as {row['twin']} (identical samples)."
-            for row in self.arms
-            if "twin" in row
-        ]
+        twins = [row for row in self.arms if "twin" in row]
+        found = [f"{row['arm']} is the same model as {row['twin']} (identical samples)." for row in twins]
         known = [row["correlation"] for row in self.arms if not math.isnan(row.get("correlation", math.nan))]
         paired = self.settings.get("pairing") == "common"
         if paired and known and sum(known) / len(known) < _LITTLE_IN_COMMON:
