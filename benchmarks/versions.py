@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-FIRST_SEED = 80_000
+FIRST_SEED = 81_000
 RUNS = 20
 BUDGET = 2_000
 #: Eight arms with distances 3 % apart and noise of their own.
@@ -65,8 +65,10 @@ def curves(name: str, goal: str) -> list[list[tuple[int, bool]]]:
             options["pairing"] = "independent"
         history = ModelSelector(metric("witness"), samplers, **options).run(progress=False).history
         course: list[tuple[int, bool]] = []
-        for samples, pick in zip(history["samples"], history["best"], strict=True):
-            right = pick is not None and abs(scores[pick] - best) <= 0.02 * abs(best)
+        seen: set[str] = set()
+        for arm, samples, pick in zip(history["arm"], history["samples"], history["best"], strict=True):
+            seen.add(arm)  # before every arm has been looked at, a pick says only which arm came first
+            right = len(seen) == len(scores) and abs(scores[pick] - best) <= 0.02 * abs(best)
             if not course or course[-1][1] != right:
                 course.append((samples, right))
         found.append(course)
@@ -101,9 +103,13 @@ def main(old: Path) -> None:
     lines = [
         "# The race where arms share no noise, against version 0.1",
         "",
-        f"Samples of all arms until the pick is within 2 % of the best in nine of ten of {RUNS} runs, and stays so; "
-        f"own noise, budget {BUDGET:,} ({SIMULATED_BUDGET:,} for the simulated near ties), seeds from {FIRST_SEED:,}. "
-        "`python -m benchmarks.versions OLD` makes this table.",
+        "Samples of all arms until every arm has been looked at and the pick is within 2 % of the best in nine of ten "
+        f"of {RUNS} runs, and stays so; own noise, budget {BUDGET:,} ({SIMULATED_BUDGET:,} for the simulated near "
+        f"ties), seeds from {FIRST_SEED:,}. `python -m benchmarks.versions OLD` makes this table.",
+        "",
+        "On other seeds a first version of this table counted a pick before every arm had been looked at. As the best "
+        "arm comes first in two scenarios, a pick was right after one pull there. Pulls are of 10 samples now, and were of 5 in "
+        "0.1: in easy scenarios, that is the difference.",
         "",
         "| scenario | 0.1, its default | 0.1, goal identify | the race | race / better of 0.1 |",
         "|---|---|---|---|---|",
