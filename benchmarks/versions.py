@@ -107,9 +107,9 @@ def main(old: Path) -> None:
         f"of {RUNS} runs, and stays so; own noise, budget {BUDGET:,} ({SIMULATED_BUDGET:,} for the simulated near "
         f"ties), seeds from {FIRST_SEED:,}. `python -m benchmarks.versions OLD` makes this table.",
         "",
-        "On other seeds a first version of this table counted a pick before every arm had been looked at. In two "
-        "scenarios the best arm comes first, so that a pick was right after one pull. Pulls are of 10 samples now, and "
-        "were of 5 in 0.1: in easy scenarios, that is the difference.",
+        "On other seeds, a first version of this table counted picks before every arm had been looked at. In two easy "
+        "scenarios 0.1 was then right after one pull, because the best arm comes first. Pulls are of 10 samples now, "
+        "and were of 5 in 0.1: in easy scenarios, that is the difference.",
         "",
         "| scenario | 0.1, its default | 0.1, goal identify | the race | race / better of 0.1 |",
         "|---|---|---|---|---|",
