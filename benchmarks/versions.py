@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-FIRST_SEED = 81_000
-RUNS = 20
+FIRST_SEED = 82_000
+RUNS = 100
 BUDGET = 2_000
 #: Eight arms with distances 3 % apart and noise of their own.
 SIMULATED_BUDGET = 10_000
