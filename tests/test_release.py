@@ -50,7 +50,7 @@ def test_the_tests_of_the_wheel_are_there():
 def test_the_tests_of_the_wheel_need_nothing_that_is_not_copied():
     code = (
         "import sys; sys.modules.update(dict.fromkeys(('benchmarks', 'docs', 'examples'), None)); import pytest;"
-        "sys.exit(pytest.main(['--collect-only', '-q', '-p', 'no:cacheprovider', *sys.argv[1:]]))"
+        "sys.exit(pytest.main(['--collect-only', '-q', '-W', 'default', '-p', 'no:cacheprovider', *sys.argv[1:]]))"
     )
     done = subprocess.run([sys.executable, "-c", code, *TESTS], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

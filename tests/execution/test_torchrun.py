@@ -68,7 +68,8 @@ def test_torchrun_gives_what_one_process_gives(place, monkeypatch, capsys):
         assert both["history"] == expected["history"]
         assert both["best"] == "near"
     assert {row["arm"]: row["n"] for row in both["arms"]}["near"] == 330, "it was held when it ran out"
-    assert done.stdout == 3 * capsys.readouterr().out, "the first process alone shows the table"
+    shown = [line for line in done.stdout.splitlines(keepends=True) if not line.startswith("[Gloo]")]  # of some torches
+    assert "".join(shown) == 3 * capsys.readouterr().out, "the first process alone shows the table"
 
 
 def select(rank, world_size, folder, words):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import numpy as np
 from torch import Tensor
 
 from tm_bandit.errors import warn
@@ -80,7 +81,7 @@ def run_to_the_end(
         workers: see :meth:`tm_bandit.ModelSelector.run`.
         timeout: seconds that a worker may take for a pull.
     """
-    alone = workers == 0
+    alone = isinstance(workers, (int, np.integer)) and int(workers) == 0
     if workers is not None and not alone:
         from tm_bandit.execution.hand_out import pulls_by_workers
         from tm_bandit.execution.workers import make_workers
