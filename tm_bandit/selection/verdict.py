@@ -53,6 +53,19 @@ class Verdict:
     tied: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
 
+    def among(self, there: Container[str]) -> Verdict:
+        """Return what is left of it when some arms are gone.
+
+        A beaten arm stays beaten if the arm that beat it is there, or one that beat that one.
+
+        Args:
+            there: names of the arms that are left.
+        """
+        likely, certified = (_still_out(beaten, there) for beaten in (self.likely_out, self.certified_out))
+        tied, waiting = (tuple(name for name in names if name in there) for names in (self.tied, self.waiting))
+        kept = self.best is not None and self.best in there
+        return Verdict(self.best if kept else None, self.level if kept else "open", likely, certified, tied, waiting)
+
 
 def contenders(
     arms: Sequence[ArmStats], drawn_since: Mapping[str, int], prices: Mapping[str, float] | None = None
