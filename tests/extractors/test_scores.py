@@ -113,6 +113,12 @@ def test_anything_but_one_number_per_sample_is_refused(function, got):
         Score(function)(IMAGES)
 
 
+@pytest.mark.parametrize("kind", [Brightness, MeanSquaredError])
+def test_a_class_is_no_score(kind):
+    with pytest.raises(InputError, match=rf"but got the class {kind.__name__}; make one of it: {kind.__name__}"):
+        Score(kind)
+
+
 def test_what_cannot_be_called_is_refused():
     with pytest.raises(InputError, match="use `update_scores` for numbers"):
         Score(3.0)

@@ -111,9 +111,10 @@ class RememberingNetwork(Network):
 
     def _remembered(self, inputs: Tensor, make: Callable[[], Tensor]) -> Tensor:
         """Return what was made of this batch, or make it."""
-        if self._latest is None or not self._latest[0](inputs):
-            self._latest = recogniser(inputs), make()
-        return self._latest[1]
+        latest = self._latest  # another thread may replace it at any time
+        if latest is None or not latest[0](inputs):
+            latest = self._latest = recogniser(inputs), make()
+        return latest[1]
 
     def to(self, device: torch.device | None = None, dtype: torch.dtype | None = None) -> None:
         """Move or convert the network; remembered features are dropped, as they are outdated."""

@@ -44,6 +44,11 @@ class Score:
                 f"Expected `score` to be a callable, a module or a torchmetrics metric, but got a "
                 f"{type(function).__name__}; leave it out and use `update_scores` for numbers computed elsewhere."
             )
+        if isinstance(function, type):
+            raise InputError(
+                f"Expected `score` to be an object that takes samples, but got the class {function.__name__}; make one "
+                f"of it: {function.__name__}(...)."
+            )
         self.function = function
         self.name = getattr(function, "__name__", type(function).__name__)
         wanted = _wants_conditions(function) if conditional is None else conditional
