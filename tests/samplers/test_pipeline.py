@@ -274,6 +274,8 @@ def test_wrong_arguments(pipes):
     assert PipelineSampler(pipes["sd"], num_images_per_prompt=1)
     with pytest.raises(InputError, match="`output` to be one of uint8, float"):
         PipelineSampler(pipes["ddpm"], output="pil")
+    with pytest.raises(InputError, match="arguments of function, but got scheduler; it takes prompt"):
+        PipelineSampler(lambda prompt: None, scheduler=DDIMScheduler)
     for scheduler in ("euler", int):
         with pytest.raises(InputError, match="`scheduler` to be a scheduler of diffusers or the class of one"):
             PipelineSampler(pipes["sd"], scheduler=scheduler)

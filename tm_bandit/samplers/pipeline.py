@@ -113,7 +113,8 @@ class PipelineSampler:
         self._turn = _turns.setdefault(id(self.pipe), threading.RLock())
 
     def _check(self, arguments: Mapping[str, Any]) -> None:
-        unknown = set() if self._takes_all else set(arguments) - self._takes - {"scheduler"}
+        lent = {"scheduler"} if getattr(self.pipe, "scheduler", None) is not None else set()
+        unknown = set() if self._takes_all else set(arguments) - self._takes - lent
         if unknown:
             raise InputError(
                 f"Expected arguments of {type(self.pipe).__name__}, but got {', '.join(sorted(unknown))}; it takes "
@@ -126,11 +127,7 @@ class PipelineSampler:
                 f"{arguments[several[0]]!r}; leave it out, and repeat prompts in conditions."
             )
         wanted = arguments.get("scheduler")
-        if (
-            getattr(self.pipe, "scheduler", None) is not None
-            and wanted is not None
-            and not hasattr(wanted, "from_config")
-        ):
+        if lent and wanted is not None and not hasattr(wanted, "from_config"):
             raise InputError(
                 f"Expected `scheduler` to be a scheduler of diffusers or the class of one, but got {wanted!r}."
             )
