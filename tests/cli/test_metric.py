@@ -16,6 +16,8 @@ def brightness(images):
     return images.double().mean((1, 2, 3)) / 255
 def rows(features):
     return features.mean(1)
+def likeness(images, prompts):
+    return images.double().mean((1, 2, 3))
 def average(images):
     return images.double().mean()
 class Darkness(torch.nn.Module):
@@ -109,6 +111,7 @@ def test_what_does_not_go_together(run, scores, reference):
     assert_refused(run(f"select --metric cli_scores:brightness --reference {reference}", ARMS), "no --reference")
     assert_refused(run("select --metric cli_scores:brightness --bound paper", ARMS), "no --bound")
     assert_refused(run("select --metric cli_scores:number", ARMS), "function or module from samples to scores")
+    assert_refused(run("select --metric cli_scores:likeness", ARMS), "takes conditions (prompts, labels)")
     assert_refused(run("select --metric is --bounded 0 1", ARMS), "only for a function as --metric")
     for option in ("--bounded 0 1", "--lower-is-better"):
         assert_refused(run(f"select --metric cli_scores:metric {option}", ARMS), "a metric that says so itself")

@@ -90,7 +90,13 @@ def make_metric(
     """
     shared: dict[str, Any] = {"delta": arguments.delta}
     if is_python_reference(arguments.metric):
-        return _make_mean(arguments, shared)
+        metric = _make_mean(arguments, shared)
+        if metric.needs_conditions:
+            raise InputError(
+                f"Expected --metric {arguments.metric} to score samples alone, but it takes conditions (prompts, "
+                "labels), which the command line does not have; use ModelSelector(conditions=) in Python."
+            )
+        return metric
     if arguments.bounded is not None or arguments.lower_is_better:
         raise InputError(
             f"Expected --bounded and --lower-is-better only for a function as --metric, but got {arguments.metric}."
