@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -122,6 +123,7 @@ class PullLoop:
         arm = self.arms[pull.arm]
         part: Tensor | Exception
         samples: list[Tensor] = []
+        conditions: list[Any] = []
         try:
             # Put in again for every pull: what a sampler changes in the module must not reach the next pull, which may
             # be drawn by another number of ranks, or after an interruption.
@@ -131,6 +133,7 @@ class PullLoop:
                 seed, given = chunk_seed(pull.seed, chunk), chunk_of(pull.conditions, chunk, self.rows.chunk_size)
                 parts.append(self.rows.rows(self.store.trainer, borrowed.module, arm.variant, seed, given))
                 samples.append(self.rows.latest)
+                conditions.append(given)
             part = torch.cat(parts)
         except Exception as error:  # whatever a sampler raises: training continues without this arm
             part, reason = error, reason_of(error)
@@ -141,7 +144,8 @@ class PullLoop:
             rows = self.share.merge(self.ranks.gather(part))
         except BanditError as error:
             return None, [], f"{type(error).__name__}: {error}"
-        self.companions.add(pull.arm, samples, self.share.own(self.ranks.rank, sum(map(len, samples))))
+        own = self.share.own(self.ranks.rank, sum(map(len, samples)))
+        self.companions.add(pull.arm, samples, own, conditions)
         return rows, samples, None
 
     def _weights(self, borrowed: Borrowed, name: str) -> Fitted:

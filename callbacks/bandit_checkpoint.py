@@ -98,7 +98,8 @@ class BanditCheckpoint(Checkpoint):
         conditions: as in :class:`~tm_bandit.ModelSelector`; the sampler gets those of its chunk as ``conditions=``.
         also: other metrics, ours or torchmetrics', of the same samples: their values for the newest arm and for the
             best one are logged as ``{key}/current/<name>`` and ``{key}/best/<name>``, at no further sampling cost. They
-            do not take part in the choice, need their references, and start over when training is resumed.
+            do not take part in the choice, need their references, and start over when training is resumed. Those
+            that need conditions get ``conditions``.
         evaluate: ``"after"`` only writes the arms during training and compares them at the end: for strategies that
             shard the module (FSDP, ModelParallel), with which no process could sample, or to leave the work to
             ``tm-bandit watch``. The budgets of all validations are then spent at the end.
@@ -189,7 +190,7 @@ class BanditCheckpoint(Checkpoint):
         self.burn_in = burn_in
         self.pairing = pairing
         self.conditions = conditions
-        self.also = check_also(also)
+        self.also = check_also(also, conditions is not None)
         self.evaluate = check_choice("evaluate", evaluate, ("validation", "after"))
         if self.evaluate == "after" and self.also is not None:
             raise InputError("Expected no also= with evaluate='after', which draws nothing during training.")

@@ -99,7 +99,8 @@ class ReferenceStatistics:
             features: rows of shape ``(n, d)``, or an iterable of such batches.
             extractor: name of the network that made them, if it is to be recorded and checked.
             keep_rows: whether to keep the rows themselves, for :class:`~tm_bandit.OptimisticKID`: ``True`` for at most
-                10,000, or another number. If there are more, a random subset is kept; ``num_samples`` still counts all.
+                10,000, with a warning if there are more, or another number. If there are more, a random subset is kept;
+                ``num_samples`` still counts all.
             seed: seed of that subset.
 
         Raises:
@@ -128,6 +129,11 @@ class ReferenceStatistics:
         if moments is None or moments.count < 2:
             count = 0 if moments is None else moments.count
             raise InputError(f"Expected at least two real samples for a reference, but got {count}.")
+        if keep_rows is True and moments.count > _MOST_ROWS:
+            warn(
+                f"Kept a random {_MOST_ROWS:,} of {moments.count:,} rows (seed {seed}); give keep_rows= as a number to "
+                "keep others."
+            )
         return cls.from_moments(moments, extractor, None if collector is None else collector.rows())
 
     @classmethod

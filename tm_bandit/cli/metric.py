@@ -12,7 +12,7 @@ from tm_bandit.cli.console import note, plural
 from tm_bandit.cli.inputs import open_samples
 from tm_bandit.cli.network import make_extractor
 from tm_bandit.cli.specs import import_reference, is_python_reference, make_object
-from tm_bandit.cli.stats import statistics_of
+from tm_bandit.cli.stats import note_subset, statistics_of
 from tm_bandit.data import SourceSampler
 from tm_bandit.errors import InputError
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor
@@ -71,6 +71,7 @@ def _computed(arguments: argparse.Namespace, extractor: Extractor) -> ReferenceS
             f"the reference is computed from {plural(reference.num_samples or 0, 'image')} in {source.path} with "
             f"{extractor.name}; `tm-bandit stats` keeps it in a file"
         )
+        note_subset(reference, arguments.seed)
     return reference
 
 
@@ -89,7 +90,13 @@ def make_metric(
     """
     shared: dict[str, Any] = {"delta": arguments.delta}
     if is_python_reference(arguments.metric):
-        return _make_mean(arguments, shared)
+        metric = _make_mean(arguments, shared)
+        if metric.needs_conditions:
+            raise InputError(
+                f"Expected --metric {arguments.metric} to score samples alone, but it takes conditions (prompts, "
+                "labels), which the command line does not have; use ModelSelector(conditions=) in Python."
+            )
+        return metric
     if arguments.bounded is not None or arguments.lower_is_better:
         raise InputError(
             f"Expected --bounded and --lower-is-better only for a function as --metric, but got {arguments.metric}."
@@ -121,6 +128,10 @@ def _make_mean(arguments: argparse.Namespace, shared: dict[str, Any]) -> Optimis
         raise InputError(f"Expected no --bound and no --feature for --metric {name}, which scores samples itself.")
     score = import_reference(name)
     if isinstance(score, OptimisticMetric):
+        if arguments.bounded is not None or arguments.lower_is_better:
+            raise InputError(
+                f"Expected no --bounded and no --lower-is-better for --metric {name}, a metric that says so itself."
+            )
         return score
     if isinstance(score, type):
         score = make_object(score, name)

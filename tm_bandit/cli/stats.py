@@ -124,6 +124,18 @@ def _embedded(extractor: Extractor, samples: list[Sample], ready: bool, cache: F
         raise InputError(f"Expected --feature {extractor.name} to take the samples, but got {brief(error)}") from error
 
 
+def note_subset(reference: ReferenceStatistics, seed: int) -> None:
+    """Say so if only some of the rows were kept.
+
+    Args:
+        reference: the statistics, with rows or without.
+        seed: of the choice.
+    """
+    kept, count = None if reference.rows is None else len(reference.rows), reference.num_samples
+    if kept is not None and count is not None and kept < count:
+        note(f"kept a random {kept:,} of {count:,} rows (seed {seed})")
+
+
 class _Samples(Dataset[Any]):
     """The source for worker processes: an unreadable sample becomes a string, which crosses processes unharmed."""
 
@@ -157,8 +169,7 @@ def _report(arguments: argparse.Namespace, reference: ReferenceStatistics, unrea
     }
     if reference.rows is not None:
         summary["rows"] = len(reference.rows)
-        if count is not None and len(reference.rows) < count:
-            note(f"kept a random {len(reference.rows):,} of {count:,} rows (seed {arguments.seed})")
+        note_subset(reference, arguments.seed)
     if arguments.json:
         print(json.dumps(summary))
     else:

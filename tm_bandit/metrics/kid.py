@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tm_bandit._arguments import check_choice, check_count, check_number
-from tm_bandit._device import as_float64
+from tm_bandit._device import as_float64, form_of
 from tm_bandit.bounds.bound import Bound, NoBound
 from tm_bandit.errors import InputError, NotReadyError
 from tm_bandit.extractors import Extractor
@@ -132,6 +132,8 @@ class OptimisticKID(ReferencedMetric):
             "polynomial": PolynomialKernel(check_count("degree", degree, 1), gamma, check_number("coef", coef)),
             "rbf": GaussianKernel(check_number("sigma", sigma, above=0)),
         }
+        if isinstance(kernel, type):
+            raise InputError(f"Expected a kernel, but got the class {kernel.__name__}; give {kernel.__name__}(...).")
         self._kernel = kernel if callable(kernel) else named[check_choice("kernel", kernel, named)]
         self.scale = scale
         path = feature_extractor_weights_path
@@ -228,7 +230,12 @@ class OptimisticKID(ReferencedMetric):
         values = as_float64(rows.detach())
         longest = values[values.norm(dim=1).argmax()][None]
         # A positive definite kernel is largest where a row meets itself; those in use grow with its length.
-        largest = self.scale * abs(float(self.kernel(longest, longest)))
+        value = self.kernel(longest, longest)
+        if not isinstance(value, Tensor) or value.shape != (1, 1):
+            raise InputError(
+                f"Expected the kernel to return a tensor of shape (n, m) for n and m rows, but got {form_of(value)}."
+            )
+        largest = self.scale * abs(float(value))
         if not largest <= _LARGEST_KERNEL:
             raise InputError(
                 f"Expected features whose kernel values are at most {_LARGEST_KERNEL:g}, but got {largest:.3g}; scale "
