@@ -1,6 +1,7 @@
 """The docs site builds without a warning and misses nothing that is public; its code and figures run."""
 
 import importlib
+import importlib.util
 import re
 import runpy
 import shlex
@@ -94,3 +95,14 @@ def test_links_between_pages_lead_somewhere():
         for target in re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", page.read_text()):
             if not target.startswith("http"):
                 assert (page.parent / target).exists(), f"{page}: {target}"
+
+
+def test_every_table_of_the_benchmarks_is_on_a_page_and_its_command_exists():
+    text = "".join(page.read_text() for page in PAGES)
+    shown = set(re.findall(r"\{include\} \S*/benchmarks/results/(\S+\.md)", text))
+    results = DOCS.parent / "benchmarks" / "results"
+    kept = {path.relative_to(results).as_posix() for path in results.rglob("*.md")}
+    assert kept == shown
+    commands = set(re.findall(r"`python -m (benchmarks(?:\.\w+)?)[ `]", (DOCS / "benchmarks.md").read_text()))
+    assert {"benchmarks.paired", "benchmarks.cost", "benchmarks.kid"} <= commands
+    assert all(importlib.util.find_spec(name) for name in commands)
