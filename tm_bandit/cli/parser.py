@@ -13,7 +13,7 @@ from tm_bandit.__about__ import __version__
 from tm_bandit.errors import one_line, printable
 from tm_bandit.pull import BATCH_SIZE
 
-_DESCRIPTION = "Pick the best generative model with the fewest samples."
+_DESCRIPTION = "Pick the best generative model with few samples."
 
 
 class OneLineParser(argparse.ArgumentParser):
