@@ -93,6 +93,15 @@ def test_the_note_names_the_ends_of_intervals_only_if_some_are_inside():
         far.history[column] = [end] * len(far.history[column])
     assert make_chart(far).note == ""
     assert "<p>.</p>" not in far.to_html()
+    alone = make_chart(make_result(num_arms=1, pulls=30))
+    assert "ends of the interval" in alone.note
+
+
+def test_the_note_says_if_the_first_scores_are_off_the_scale():
+    result = make_result()
+    assert "off the scale" not in make_chart(result).note
+    result.history["debiased"][0] = 1e4
+    assert "off the scale" in make_chart(result).note
 
 
 def test_far_arms_leave_the_frame_to_the_contenders_and_are_counted():

@@ -158,7 +158,10 @@ def make_chart(result: SelectionResult) -> Chart:
         series[at] = series[at]._replace(x=())
     notes = []
     if any(low <= end <= high for arm in series[:2] if arm.x for end in (*arm.lower, *arm.upper)):
-        notes.append("dashed and dotted: optimistic and pessimistic ends of the first two arms' intervals")
+        whose = "of the interval" if len(series) == 1 else "of the first two arms' intervals"
+        notes.append(f"dashed and dotted: optimistic and pessimistic ends {whose}")
+    if any(arm.x and arm.colour is not None and not low <= arm.centre[0] <= high for arm in series):
+        notes.append("some of the first scores are off the scale")
     if series:  # an interval wider than a third of the frame would fill the panel
         widths = [upper - lower for lower, upper in zip(series[0].lower, series[0].upper, strict=True)]
         band = max((at + 1 for at, width in enumerate(widths) if not width <= (high - low) / 3), default=0)
