@@ -63,7 +63,7 @@ def results(paired: str, figures: dict) -> str:
     equal = [f"{row['right']} of {figures['repeats']} with {row['samples']:,}" for row in figures["uniform"]]
     rows = {
         "Best of 28 near-tied checkpoints: when the race stops by itself": f"after {race['median']} samples (median)",
-        "... and names the best, or one within 2 % of its FID": f"{race['right']} of {race['runs']} runs",
+        "... and names the best, or one within 2% of its FID": f"{race['right']} of {race['runs']} runs",
         "The same with 2,500 samples": f"{race['right at 2500']} of {race['runs']} runs",
         "Evaluating all 28 equally by the plain FID instead": f"{equal[0]} samples, {equal[-1]}",
         f"Early stopping in {len(others)} other scenarios": f"{stopped} of {runs} runs stop, {wrong} name a wrong arm",

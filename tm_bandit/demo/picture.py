@@ -63,8 +63,8 @@ def make_figure(
         axes.spines[:].set_visible(False)
     repeats = len(uniform[1])
     charts.supxlabel(
-        f"Dots: estimates. Bars: left, nine in ten of {repeats} evaluations; right, intervals. Diamonds: the truth.\n"
-        f"Shown are the best {len(names)} of {len(truth)} candidates, sorted by their true FID.",
+        f"Left: one evaluation (dots) and nine in ten of {repeats} (bars). Right: estimates, intervals, and the truth "
+        f"(diamonds).\nShown are the best {len(names)} of {len(truth)} candidates, sorted by their true FID.",
         fontsize=9,
     )
     for axes, (title, samples) in zip(gallery.subplots(len(images), 1), images.items(), strict=True):

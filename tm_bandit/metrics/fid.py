@@ -81,8 +81,8 @@ class OptimisticFID(ReferencedMetric):
     ``"crossfit"`` it is measured, because refits change old scores. ``width="lil"`` adds a third in width.
 
     No width allows for a far mode that no sample has hit. So nothing is promised below 200 samples, by which a mode of
-    2 % of the mass has been hit with probability 98 %: the ends are 0 and infinity, and no arm is certified to be
-    worse. For a far mode of 1 % the lower end still fails in one run of eight (``benchmarks/results/cures.md``).
+    2% of the mass has been hit with probability 98%: the ends are 0 and infinity, and no arm is certified to be
+    worse. For a far mode of 1% the lower end still fails in one run of eight (``benchmarks/cures.py``).
 
     If the reference says how many images it was made from, :meth:`bounds` allows for their noise, or a perfect
     generator would be blamed for it (:mod:`tm_bandit.functional.reference_noise`); files of other tools do not say, and

@@ -58,7 +58,7 @@ class OptimisticIS(FeatureMetric):
     ``delta / 2``. At each sample count the expectations are on the right sides for every distribution; the widths are
     confidence sequences, so looking after every sample is allowed. They are asymptotic (estimated variance). With
     ``fitting="predictable"`` the upper end's anytime validity is proved in that sense, with ``"crossfit"`` it is
-    measured. Nothing is promised below 200 samples, where a class with 2 % of the mass
+    measured. Nothing is promised below 200 samples, where a class with 2% of the mass
     may still be missing: the ends are then 1 and the number of classes, though :meth:`compute`, for choosing
     between generators, is sharper.
     The paper's inequality is one-sided: with these bounds the lower end is ``-inf``.

@@ -71,7 +71,7 @@ class OptimisticKID(ReferencedMetric):
         sigma: width of the Gaussian kernel.
         scale: factor by which the distance is multiplied.
         width: confidence sequence of the bound: ``"lil"``, or ``"mixture"``, which is narrower by a quarter; with the
-            long tails of a cubic kernel its upper end fails in up to 7 % of the runs where 5 % are promised.
+            long tails of a cubic kernel its upper end fails in up to 7% of the runs where 5% are promised.
         normalize: whether images are floats in [0, 1] rather than uint8.
         reset_real_features: whether :meth:`reset` also forgets real samples.
         feature_extractor_weights_path: file with the weights of a named network.

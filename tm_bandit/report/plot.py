@@ -102,7 +102,7 @@ def colour_of(arm: Series) -> str:
 
 
 def _draw_scores(axes: Axes, chart: Chart) -> None:
-    axes.set_xlim(0, max(1, chart.total))
+    _samples_axis(axes, chart)
     axes.set_ylim(chart.low, chart.high)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # a common factor would overlap the note
     for rank, arm in reversed(list(enumerate(chart.series))):
@@ -125,7 +125,6 @@ def _draw_scores(axes: Axes, chart: Chart) -> None:
         name.set(fontsize=9, fontweight=weight)
     axes.grid(axis="y", color=_RULE, linewidth=0.8)
     axes.set_ylabel(chart.unit, color=_INK)
-    axes.set_xlabel("samples drawn", color=_INK)
     _head(axes, "Scores over time", chart.note, 120)
 
 
@@ -164,11 +163,16 @@ def _draw_budget(axes: Axes, chart: Chart, shown: Sequence[Series]) -> None:
         axes.broken_barh(cells, (at - 0.35, 0.7), facecolors=[(colour, strong) for _, _, strong in arm.cells()], lw=0)
         share = axes.text(1.02, at, f"{arm.share:.1%}", va="center", color=_INK, transform=axes.get_yaxis_transform())
         share.set_fontsize(8)
-    axes.set_xlim(0, max(1, chart.total))
+    _samples_axis(axes, chart)
     axes.tick_params(axis="y", length=0, labelleft=False)
-    axes.set_xlabel("samples drawn", color=_INK)
     left_out = f"the first {len(shown)} of {len(chart.series)} arms; " if len(shown) < len(chart.series) else ""
     _head(axes, "Where the budget went", f"{left_out}darker where an arm got more of the samples", 60)
+
+
+def _samples_axis(axes: Axes, chart: Chart) -> None:
+    axes.set_xlim(0, max(1, chart.total))
+    axes.locator_params(axis="x", integer=True)
+    axes.set_xlabel("samples drawn", color=_INK)
 
 
 def _head(axes: Axes, title: str, note: str, letters: int) -> None:

@@ -274,7 +274,7 @@ class SelectionResult:
 
     @property
     def undecided(self) -> list[str]:
-        """Arms that are neither ruled out nor tied with the best: they have too few samples."""
+        """Arms that are neither ruled out nor tied with the best: they look worse, or have too few samples."""
         return [row["arm"] for row in self._sorted() if str(row.get("verdict", "")).startswith("undecided")]
 
     def to_markdown(self) -> str:

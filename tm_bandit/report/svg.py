@@ -89,7 +89,7 @@ def arms_svg(chart: Chart) -> str:
     bottom = top + row * len(chart.series)
     left = 20 + _LETTER * max((len(arm.label) for arm in chart.series), default=0)
     right = left + (_WIDTH - left) * 0.58
-    start, end = right + 24, _WIDTH - 52
+    start, end = right + 24, _WIDTH - 58
 
     def at_x(value: float) -> float:
         return left + chart.marks.place(value) * (right - left)

@@ -75,7 +75,7 @@ class ModelSelector(Standing):
             informative, at least two batches. An arm may be recommended after its first batch, but none wins before
             every arm has its burn-in. Where costs differ, a race draws the rest of it when that is the cheapest.
         seed: seed of the samples and of the policy.
-        stop: ``"budget"``; ``"certified"`` ends when every rival is proved to be worse than the leader; ``"likely"``
+        stop: ``"budget"``; ``"certified"`` ends when every rival is certified to be worse than the leader; ``"likely"``
             when the differences are significant at equal sample counts, which is a heuristic. ``None`` is ``"likely"``
             if the goal is to identify the best arm and the metric has standard errors, else ``"budget"``.
         goal: ``"identify"`` the best arm (``"ucb"`` with the witness bound then means ``"race"``), or keep the
