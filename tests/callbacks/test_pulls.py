@@ -65,8 +65,7 @@ def test_an_arm_that_fails_is_left_alone_and_the_others_go_on(tmp_path, caplog):
     parts = Parts(tmp_path, sampler)
     outcome = parts.run()
     assert "The arm 'step16' could not be sampled: the sampler raised RuntimeError: no luck" in caplog.text
-    assert outcome.failed.keys() == {"step16"}
-    assert "no luck" in outcome.failed["step16"]
+    assert outcome.failed == {"step16": "the sampler raised RuntimeError: no luck"}, "as in every other loop"
     assert outcome.samples == parts.selector.spent == 80
     assert parts.selector.draws("step16") == 0, "the pull was given back"
     assert parts.selector.arms == ["step8", "step16"], "an error may pass"
