@@ -157,7 +157,7 @@ class ModelSelector(Standing):
         self._policy_name = policy if isinstance(policy, str) else type(policy).__name__
         self._arms = Roster(Pairs(pairing == "common"), self._costs)
         self._initial = len(arms or {})
-        self._history = History(self._traits.higher_is_better, self._traits.interval)
+        self._history = History()
         #: Pulls that were booked after the last look: the arm, its numbers, and whether all of these are new.
         self._unseen: list[tuple[Arm, ArmStats, bool]] = []
         self._said = Verdict(None, "open")

@@ -20,7 +20,6 @@ from tm_bandit._weights_file import read_weights
 from tm_bandit.errors import ArmError, BanditError, InputError, brief, one_line, printable
 from tm_bandit.execution.ranks import default_chunk_size
 from tm_bandit.metrics.base import OptimisticMetric
-from tm_bandit.policies.policy import central
 from tm_bandit.pull import BATCH_SIZE
 from tm_bandit.selection.checkpoints import (
     CheckpointSampler,
@@ -303,9 +302,9 @@ class Watcher:
             self._say(f"best so far: {result.best} ({result.outcome()})")
 
     def _drop_surplus(self) -> None:
-        known = sorted(self.selector.arms, key=lambda name: central(self.selector.stats(name)))
-        losers = [name for name in known if name != self.selector.best][self._max_arms - 1 :]
-        for name in losers:
+        # As the table has them: the best one first, the others by how far they are behind it on the same draws.
+        order = [row["arm"] for row in self.selector.result().table() if row["arm"] in self.selector.arms]
+        for name in order[self._max_arms :]:
             self.selector.retire_arm(name, "dropped to make room for better arms")
 
     def _save(self) -> None:
