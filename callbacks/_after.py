@@ -15,7 +15,8 @@ from lightning.pytorch.utilities import rank_zero_warn
 from tm_bandit.callbacks._arms import Arm, note_variant
 from tm_bandit.callbacks._distributed import agreed, check_shared, ranks_of
 from tm_bandit.callbacks._folder import claim, default_root
-from tm_bandit.callbacks._report import PLOT, RESULT, never_fatal, publish
+from tm_bandit.callbacks._loggers import PLOT, publish
+from tm_bandit.callbacks._report import RESULT, never_fatal
 from tm_bandit.callbacks._weights import averaging_callback
 from tm_bandit.errors import InputError
 from tm_bandit.report.result import SelectionResult, central_score

@@ -21,6 +21,7 @@ from tm_bandit.callbacks._checkpoint import is_on_disk
 from tm_bandit.callbacks._commit import Commit
 from tm_bandit.callbacks._distributed import agreed, check_shared, ranks_of
 from tm_bandit.callbacks._folder import disown
+from tm_bandit.callbacks._loggers import PLOT, publish
 from tm_bandit.callbacks._opening import is_dev_run, is_validation_next, open_folder, warn_of_idle_ranks
 from tm_bandit.callbacks._pulls import Outcome, PullLoop
 from tm_bandit.callbacks._report import Summary
@@ -412,13 +413,13 @@ class Session:
     def publish(self) -> None:
         """Draw the plot for the folder and the loggers; on rank 0."""
         if self.ranks.is_zero and self._summary is not None and self.store.active:
-            picture, run = self.store.folder.path(_report.PLOT), self.store.folder.run
-            _report.publish(self.trainer, self.settings.key, self._summary.result, self._say, picture, run)
+            picture, run = self.store.folder.path(PLOT), self.store.folder.run
+            publish(self.trainer, self.settings.key, self._summary.result, self._say, picture, run)
 
     def finish(self) -> None:
         """Delete what was dropped: training has ended, and all checkpoints are on disk."""
         if self.store.active and self.books.lineage and self._resumed is None:
-            if not self.store.folder.has(_report.PLOT):
+            if not self.store.folder.has(PLOT):
                 self.publish()  # a run resumed at its very end does not reach `on_train_end`
             self.books.close()
             if self.ranks.is_zero and self._disk.is_safe(self._summary, self.books):
