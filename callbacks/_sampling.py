@@ -15,7 +15,7 @@ from tm_bandit.errors import BanditError, InputError, NotReadyError, WeightsErro
 from tm_bandit.execution.conditions import Conditions, chunk_of
 from tm_bandit.execution.draw import Sampler, draw_rows
 from tm_bandit.metrics.base import OptimisticMetric
-from tm_bandit.selection.checkpoints import SamplerLike, bind_sampler
+from tm_bandit.selection.modules import SamplerLike, bind_sampler
 from tm_bandit.selection.repeats import may_come_again, repeats
 
 
@@ -24,7 +24,7 @@ class RowSampler:
     """Draws rows from the live module with whatever weights it holds at the moment.
 
     Args:
-        sampler: see :func:`~tm_bandit.selection.checkpoints.bind_sampler`.
+        sampler: see :func:`~tm_bandit.selection.modules.bind_sampler`.
         metric: turns samples into rows.
         variants: keyword arguments of the sampler by variant.
         chunk_size: samples per call of the sampler, always the same, so that compiled modules compile once.

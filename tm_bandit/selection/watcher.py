@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -14,22 +13,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tm_bandit._arguments import check_count, check_number, check_options, check_path
-from tm_bandit._files import Stamp, atomic_write, check_regular, stamp_of
+from tm_bandit._files import Stamp, atomic_write, check_regular, is_temporary, stamp_of, temporary_name
 from tm_bandit._lock import FileLock
 from tm_bandit._weights_file import read_weights
 from tm_bandit.errors import ArmError, BanditError, InputError, brief, one_line, printable
 from tm_bandit.execution.ranks import default_chunk_size
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.pull import BATCH_SIZE
-from tm_bandit.selection.checkpoints import (
-    CheckpointSampler,
-    SamplerLike,
-    Shelf,
-    bind_sampler,
-    check_stamp,
-    make_module,
-    match_weights,
-)
+from tm_bandit.selection.checkpoints import CheckpointSampler, Shelf, check_stamp
+from tm_bandit.selection.modules import SamplerLike, bind_sampler, make_module, match_weights
 
 if TYPE_CHECKING:
     from tm_bandit.report.result import SelectionResult
@@ -46,8 +38,8 @@ LOCK, STATE, RESULT, PAGE = "watch.lock", "watch.pt", "selection.json", "selecti
 #: The link to the best checkpoint, with the same ending.
 BEST = tuple(f"best{suffix}" for suffix in SUFFIXES)
 
-#: Names under which :func:`~tm_bandit._files.atomic_write` leaves a file of ours when the process is killed.
-_TEMPORARY = re.compile(r"\.(watch|selection|best)\.[0-9a-f]{8}\.tmp(\.\w+)?")
+#: What our files under way are called.
+_STEMS = "watch|selection|best"
 
 
 class Watcher:
@@ -141,7 +133,7 @@ class Watcher:
             )
         try:
             for name in os.listdir(self.out):
-                if _TEMPORARY.fullmatch(name):  # left by a watcher that was killed
+                if is_temporary(name, _STEMS):  # left by a watcher that was killed
                     (self.out / name).unlink()
             if (self.out / STATE).exists():
                 self._resume(*self._state())
@@ -322,7 +314,7 @@ class Watcher:
         path = (self.folder / self._paths[result.best]).absolute()
         link = self.out / f"best{path.suffix}"
         if not link.exists() or link.is_symlink():
-            temporary = self.out / f".best.{os.urandom(4).hex()}.tmp"
+            temporary = self.out / temporary_name("best")
             temporary.symlink_to(os.path.relpath(path, self.out.absolute()))
             temporary.replace(link)
         for name in BEST:
