@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
 from lightning.pytorch.utilities import rank_zero_warn
 
 from tm_bandit.callbacks._arms import Arm, note_variant
@@ -18,35 +17,11 @@ from tm_bandit.callbacks._folder import claim, default_root
 from tm_bandit.callbacks._loggers import PLOT, publish
 from tm_bandit.callbacks._report import RESULT, never_fatal
 from tm_bandit.callbacks._weights import averaging_callback
-from tm_bandit.errors import InputError
 from tm_bandit.report.result import SelectionResult, central_score
 from tm_bandit.selection.checkpoints import selector_from_checkpoints
 
 if TYPE_CHECKING:
     from tm_bandit.callbacks.bandit_checkpoint import BanditCheckpoint
-
-
-def check_whole(trainer: Trainer) -> None:
-    """Refuse strategies that would write a checkpoint in pieces.
-
-    Args:
-        trainer: the running Trainer.
-
-    Raises:
-        InputError: if no whole checkpoint would be written.
-    """
-    strategy, advice = trainer.strategy, ""
-    if isinstance(strategy, FSDPStrategy) and strategy._state_dict_type != "full":
-        advice = "use FSDPStrategy(state_dict_type='full')"
-    elif isinstance(strategy, ModelParallelStrategy) and strategy._save_distributed_checkpoint:
-        advice = "use ModelParallelStrategy(save_distributed_checkpoint=False)"
-    elif isinstance(strategy, DeepSpeedStrategy):
-        advice = "convert its folders with `zero_to_fp32.py`, and let `tm-bandit watch` look at the files"
-    if advice:
-        raise InputError(
-            f"Expected a strategy that writes whole checkpoints for evaluate='after', but got "
-            f"{type(strategy).__name__}, which writes them in pieces; {advice}."
-        )
 
 
 class Afterwards:

@@ -72,3 +72,26 @@ def refuse_sharded(trainer: Trainer) -> None:
             f"Expected a strategy that keeps the whole module on every device, but got "
             f"{type(trainer.strategy).__name__}; use strategy='ddp' or a single device, or set evaluate='after'."
         )
+
+
+def check_whole(trainer: Trainer) -> None:
+    """Refuse strategies that would write a checkpoint in pieces.
+
+    Args:
+        trainer: the running Trainer.
+
+    Raises:
+        InputError: if no whole checkpoint would be written.
+    """
+    strategy, advice = trainer.strategy, ""
+    if isinstance(strategy, FSDPStrategy) and strategy._state_dict_type != "full":
+        advice = "use FSDPStrategy(state_dict_type='full')"
+    elif isinstance(strategy, ModelParallelStrategy) and strategy._save_distributed_checkpoint:
+        advice = "use ModelParallelStrategy(save_distributed_checkpoint=False)"
+    elif isinstance(strategy, DeepSpeedStrategy):
+        advice = "convert its folders with `zero_to_fp32.py`, and let `tm-bandit watch` look at the files"
+    if advice:
+        raise InputError(
+            f"Expected a strategy that writes whole checkpoints for evaluate='after', but got "
+            f"{type(strategy).__name__}, which writes them in pieces; {advice}."
+        )

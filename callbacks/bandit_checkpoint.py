@@ -19,10 +19,10 @@ from torchmetrics import Metric, MetricCollection
 from typing_extensions import override
 
 from tm_bandit._arguments import check_choice, check_count, check_path
-from tm_bandit.callbacks._after import Afterwards, check_whole
+from tm_bandit.callbacks._after import Afterwards
 from tm_bandit.callbacks._also import check_also
 from tm_bandit.callbacks._arms import check_variants, newcomer_burn_in, variant_of
-from tm_bandit.callbacks._distributed import refuse_sharded
+from tm_bandit.callbacks._distributed import check_whole, refuse_sharded
 from tm_bandit.callbacks._opening import is_dev_run, warn_of_burn_in
 from tm_bandit.callbacks._report import RESULT, Summary, log_scalars, passed_over
 from tm_bandit.callbacks._resume import ResumePoint
