@@ -12,7 +12,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 
 from tm_bandit.callbacks._arms import Arm, note_variant
-from tm_bandit.callbacks._distributed import agreed, check_shared, ranks_of
+from tm_bandit.callbacks._distributed import check_shared, ranks_of
 from tm_bandit.callbacks._folder import claim, default_root
 from tm_bandit.callbacks._loggers import PLOT, publish
 from tm_bandit.callbacks._report import RESULT, never_fatal
@@ -38,7 +38,7 @@ class Afterwards:
         self.files: list[Path] = []
         self.step = -1
         root = Path(settings.dirpath) if settings.dirpath is not None else default_root(trainer, settings.key)
-        with agreed(self.ranks):
+        with self.ranks.agreed():
             if self.ranks.is_zero:
                 root = claim(root.expanduser().absolute(), secrets.token_hex(8))
         self.folder = self.ranks.tell(root)
@@ -80,7 +80,7 @@ class Afterwards:
     def _compare(self, module: LightningModule) -> SelectionResult:
         """Run a selection in which each arm is a module without a Trainer; errors are those of all ranks."""
         settings = self.settings
-        with agreed(self.ranks):
+        with self.ranks.agreed():
             selector = selector_from_checkpoints(
                 self.files,
                 type(module),

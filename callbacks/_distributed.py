@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from lightning.pytorch import Trainer
@@ -24,21 +22,6 @@ def ranks_of(trainer: Trainer) -> Ranks:
     return Ranks(trainer.global_rank, trainer.world_size, trainer.strategy.root_device)
 
 
-@contextmanager
-def agreed(ranks: Ranks) -> Iterator[None]:
-    """Raise what goes wrong in the block on all ranks: the others must learn of it before they wait for this one.
-
-    Args:
-        ranks: the processes.
-    """
-    error: Exception | None = None
-    try:
-        yield
-    except Exception as failure:  # any: see above
-        error = failure
-    ranks.agree(error)
-
-
 def check_shared(folder: Path, ranks: Ranks, everywhere: bool) -> None:
     """Check that all ranks see the folder that rank 0 has made.
 
@@ -50,7 +33,7 @@ def check_shared(folder: Path, ranks: Ranks, everywhere: bool) -> None:
     Raises:
         InputError: on all ranks, if the folder is not shared.
     """
-    with agreed(ranks):
+    with ranks.agreed():
         if everywhere and not folder.is_dir():
             raise InputError(
                 f"Expected {folder} on a file system that all nodes share, but rank {ranks.rank} does not see it; give "

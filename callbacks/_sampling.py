@@ -38,14 +38,6 @@ class RowSampler:
     conditions: Conditions | None = None
     _bound: dict[str, Sampler] = field(default_factory=dict, init=False)
 
-    def check(self, module: LightningModule) -> None:
-        """Raise an ``InputError`` if the module has no method to sample with, or one that takes no conditions.
-
-        Args:
-            module: the module that is being trained.
-        """
-        bind_sampler(module, self.sampler, {}, conditioned=self.conditions is not None)
-
     def rehearse(self, trainer: Trainer, module: LightningModule, batch_size: int) -> None:
         """Draw one chunk of every variant and check that the metric can use it, before any training time is spent.
 

@@ -19,7 +19,7 @@ from tm_bandit.callbacks._arms import Arm, losers, note_variant, surplus
 from tm_bandit.callbacks._books import STRIKES, Books
 from tm_bandit.callbacks._checkpoint import is_on_disk
 from tm_bandit.callbacks._commit import Commit
-from tm_bandit.callbacks._distributed import agreed, check_shared, ranks_of
+from tm_bandit.callbacks._distributed import check_shared, ranks_of
 from tm_bandit.callbacks._folder import disown
 from tm_bandit.callbacks._loggers import PLOT, publish
 from tm_bandit.callbacks._opening import is_dev_run, is_validation_next, open_folder, warn_of_idle_ranks
@@ -68,15 +68,10 @@ class Session:
         self._collector: _reference.ReferenceCollector | None = None
         self._borrower: ReferencedMetric | None = None
         self._summary: Summary | None = None
-        self._rows = self.row_sampler(settings)
+        given = (settings.sampler, settings.metric, settings.variants, settings.chunk_size)
+        self._rows = RowSampler(*given, Conditions.of(settings.conditions))
         self._said: set[str] = set()
         self._companions = Companions(settings.also, self._say)
-
-    @staticmethod
-    def row_sampler(settings: BanditCheckpoint) -> RowSampler:
-        """Return what draws rows as the callback specifies."""
-        conditions = Conditions.of(settings.conditions)
-        return RowSampler(settings.sampler, settings.metric, settings.variants, settings.chunk_size, conditions)
 
     def open(self, point: ResumePoint | None) -> Summary | None:
         """Prepare everything and refuse what would fail later; return what a resumed training run already knows.
@@ -119,7 +114,7 @@ class Session:
     def _rehearse(self) -> None:
         """Draw a sample, look at a validation batch, write the weights: a mistake costs seconds, not an epoch."""
         with self._borrowing() as borrowed:
-            with agreed(self.ranks):
+            with self.ranks.agreed():
                 if self._collector is not None and self.trainer.enable_validation:
                     self._collector.check(_reference.validation_loaders(self.trainer), self.module.device)
                 self._rows.rehearse(self.trainer, self.module, self.settings.batch_size)
@@ -149,7 +144,7 @@ class Session:
 
     def _start_selector(self) -> None:
         """Make the selector, which needs the reference, and give it the arms of a resumed training run."""
-        with agreed(self.ranks):
+        with self.ranks.agreed():
             outcome = self._make_selector() if self.ranks.is_zero else None
         tables = ("files", "tags", "born", "dropped")
         self.books, self.cut_off, self._summary, found = self.ranks.tell(
@@ -430,7 +425,7 @@ class Session:
 
     def hold(self) -> None:
         """Keep other processes from training in the folder of the run; on all ranks."""
-        with agreed(self.ranks):
+        with self.ranks.agreed():
             if self.store.active and self.ranks.is_zero:
                 self.store.folder.lock()
 

@@ -45,16 +45,6 @@ def test_samplers_run_in_the_precision_of_the_trainer(tmp_path):
     assert found[0].dtype == torch.bfloat16
 
 
-def test_a_module_is_checked_for_its_method_and_for_conditions():
-    RowSampler(None, fid(), {"": {}}, 4).check(Gen())
-    with pytest.raises(InputError, match="method `draw"):
-        RowSampler("draw", fid(), {"": {}}, 4).check(Gen())
-    labels = Conditions.of([0, 1])
-    RowSampler(None, fid(), {"": {}}, 4, labels).check(Labelled())
-    with pytest.raises(InputError, match="conditions="):
-        RowSampler(None, fid(), {"": {}}, 4, labels).check(Gen())
-
-
 @pytest.mark.parametrize(
     ("module", "variants", "message"),
     [

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tm_bandit.errors import ArmError, InputError
-from tm_bandit.selection.modules import make_module, put_weights
+from tm_bandit.selection.modules import bind_sampler, make_module, put_weights
 
 
 def test_a_class_or_a_function_makes_a_module():
@@ -21,6 +21,26 @@ def test_a_class_or_a_function_makes_a_module():
 def test_what_makes_no_module_is_refused(module_class, text):
     with pytest.raises(InputError, match=text):
         make_module(module_class, [], {})
+
+
+class Plain(nn.Module):
+    def sample(self, num_samples):
+        return torch.zeros(num_samples, 2)
+
+
+class Labelled(nn.Module):
+    def sample(self, num_samples, conditions):
+        return torch.tensor(conditions).float()[:, None]
+
+
+def test_a_module_is_checked_for_its_method_and_for_conditions():
+    assert bind_sampler(Plain(), None, {})(3, torch.Generator()).shape == (3, 2)
+    with pytest.raises(InputError, match="method `draw"):
+        bind_sampler(Plain(), "draw", {})
+    labelled = bind_sampler(Labelled(), None, {}, conditioned=True)
+    assert labelled(2, torch.Generator(), conditions=[0, 1]).tolist() == [[0.0], [1.0]]
+    with pytest.raises(InputError, match="conditions="):
+        bind_sampler(Plain(), None, {}, conditioned=True)
 
 
 class TestPutWeights:

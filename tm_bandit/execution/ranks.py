@@ -82,12 +82,17 @@ class Ranks:
         text = None if error is None else f"{type(error).__name__}: {error}"
         return next((text for text in self.all_of(text) if text is not None), None)
 
-    def agree(self, error: Exception | None) -> None:
-        """Raise ``error`` on the ranks that have one, and an ``InputError`` with its text on the others.
+    @contextmanager
+    def agreed(self) -> Iterator[None]:
+        """Raise what goes wrong in the block on all ranks: the others must learn of it before they wait for this one.
 
-        Args:
-            error: what went wrong on this rank.
+        The ranks on which nothing went wrong raise an ``InputError`` with the text of the first error.
         """
+        error: Exception | None = None
+        try:
+            yield
+        except Exception as failure:  # any: see above
+            error = failure
         text = self.first_error(error)
         if error is not None:
             raise error
