@@ -17,6 +17,7 @@ from tm_bandit.callbacks._folder import claim, default_root
 from tm_bandit.callbacks._loggers import PLOT, publish
 from tm_bandit.callbacks._report import RESULT, never_fatal
 from tm_bandit.callbacks._weights import averaging_callback
+from tm_bandit.errors import brief
 from tm_bandit.report.result import SelectionResult, central_score
 from tm_bandit.selection.checkpoints import selector_from_checkpoints
 
@@ -66,7 +67,7 @@ class Afterwards:
         except Exception as error:  # whatever the module raises when it is rebuilt, or draws
             rank_zero_warn(
                 f"{self.settings.key}: the arms in {self.folder} could not be compared at the end of training "
-                f"({type(error).__name__}: {error}) Run `tm-bandit watch {self.folder} --module ...`."
+                f"({brief(error)}). Run `tm-bandit watch {self.folder} --module ...`."
             )
             return None
         note_variant(result, self.settings.variants)

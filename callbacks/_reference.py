@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_unflatten
 from torch.utils.data import DataLoader
 
 from tm_bandit._weights_file import content_tag
-from tm_bandit.errors import InputError, NotReadyError, WeightsError
+from tm_bandit.errors import InputError, NotReadyError, WeightsError, brief
 from tm_bandit.execution.ranks import Ranks
 from tm_bandit.functional.moments import Moments, add_rows_, merge_moments, moments_from_rows
 from tm_bandit.metrics.base import OptimisticMetric
@@ -183,7 +183,7 @@ class ReferenceCollector:
         except Exception as error:  # also what a feature network raises on a wrong shape
             raise InputError(
                 f"Expected real images that {type(self.metric).__name__} accepts in the validation batches, but got "
-                f"{_describe(images)} ({type(error).__name__}: {error}); give real= the index, the key or a function "
+                f"{_describe(images)} ({brief(error)}); give real= the index, the key or a function "
                 "`batch -> images`."
             ) from error
 

@@ -11,7 +11,7 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
 from tm_bandit._guards import seed_all
-from tm_bandit.errors import BanditError, InputError, NotReadyError, WeightsError
+from tm_bandit.errors import BanditError, InputError, NotReadyError, WeightsError, brief
 from tm_bandit.execution.conditions import Conditions, chunk_of
 from tm_bandit.execution.draw import Sampler, draw_rows
 from tm_bandit.metrics.base import OptimisticMetric
@@ -102,4 +102,4 @@ class RowSampler:
 
 
 def _text(error: Exception) -> str:
-    return f"this: {error}".rstrip(".") if isinstance(error, BanditError) else f"{type(error).__name__}: {error}"
+    return f"this: {error}".rstrip(".") if isinstance(error, BanditError) else brief(error)
