@@ -10,6 +10,7 @@ from tm_bandit.report.axis import nice_ticks, tick_text
 from tm_bandit.report.chart import Chart, Series
 
 _WIDTH = 960  # pixels of the drawing, which a page scales to its own width
+_HEIGHT = 380  # pixels of the scores over time
 _LEFT = 64  # pixels of the numbers beside an axis
 _ROW, _CLOSE_ROW = 22, 16  # pixels of a row; the letters are 12 high
 _MANY = 30  # arms from which on rows are closer: a chart with 50 still fits on a screen, and below the verdict in print
@@ -21,14 +22,13 @@ def colour_class(arm: Series) -> str:
     return "other" if arm.colour is None else f"c{arm.colour}"
 
 
-def scores_svg(chart: Chart, height: int = 380) -> str:
+def scores_svg(chart: Chart) -> str:
     """Draw each arm's score with its interval against the samples drawn.
 
     Args:
         chart: what to draw.
-        height: pixels.
     """
-    top, bottom, right = 14, height - 44, _right(chart)
+    top, bottom, right = 14, _HEIGHT - 44, _right(chart)
 
     def at_y(value: float) -> float:
         return bottom - chart.height(value) * (bottom - top)
@@ -75,7 +75,7 @@ def scores_svg(chart: Chart, height: int = 380) -> str:
         leader = f'<line class="leader" x1="{right:.1f}" y1="{y:.1f}" x2="{right + 7:.1f}" y2="{at:.1f}"/>'
         label = f'<text class="label" x="{right + 10:.1f}" y="{at + 4:.1f}">{escape(arm.label)}</text>'
         marks.append(f'<g class="arm {colour_class(arm)}">{leader}{label}</g>')
-    return _svg(height, f"Score and interval of each arm while the samples are drawn: {chart.unit}", marks)
+    return _svg(_HEIGHT, f"Score and interval of each arm while the samples are drawn: {chart.unit}", marks)
 
 
 def arms_svg(chart: Chart) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import time
@@ -208,12 +209,12 @@ class Watcher:
             name = str(path.relative_to(self.folder))
             self._stamps[name] = stamp
             try:
-                arm = self._admit(path, name)
+                self._admit(path, name)
             except BanditError as error:
                 if stamp_of(path) == stamp:  # else it is being written again, and comes back when it has settled
                     self._say(f"{name} is left out: {error}")
                 continue
-            self._race(arm)
+            self._race()
             return True
         return False
 
@@ -241,7 +242,7 @@ class Watcher:
                 if name.endswith(SUFFIXES) and not name.startswith(".") and path.is_file() and not path.is_symlink():
                     yield path
 
-    def _admit(self, path: Path, name: str) -> str:
+    def _admit(self, path: Path, name: str) -> None:
         """Make an arm of a file.
 
         Raises:
@@ -258,7 +259,6 @@ class Watcher:
                 self.selector.retire_arm(other, f"its file was rewritten, see {arm}")
         self.selector.add_arm(arm, self._sampler_of(path))
         self._paths[arm] = name
-        return arm
 
     def _sampler_of(self, path: Path) -> CheckpointSampler:
         shelf = self._module_for(path)
@@ -272,7 +272,7 @@ class Watcher:
             self._shelf = Shelf(module.to(self.selector.metric.device).eval())
         return self._shelf
 
-    def _race(self, arm: str) -> None:
+    def _race(self) -> None:
         for other in self.selector.arms:
             if stamp_of(self.folder / self._paths[other]) != self._stamps[self._paths[other]]:
                 self.selector.retire_arm(other, "its file is gone, or was rewritten")
@@ -324,10 +324,7 @@ class Watcher:
 
 def _versions(stem: str) -> Iterator[str]:
     yield stem
-    version = 1
-    while True:
-        version += 1
-        yield f"{stem}~{version}"
+    yield from (f"{stem}~{version}" for version in itertools.count(2))
 
 
 def watch(
