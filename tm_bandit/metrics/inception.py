@@ -283,8 +283,9 @@ class OptimisticIS(FeatureMetric):
             other: a copy of the same metric, with samples drawn from the same noise.
             count: how many samples of each.
         """
-        found, rows = self._scored(other, count, common=False), other._first(count)
-        if found is None or rows is None or self.bound != "witness":
+        found = self._scored(other, count, common=False) if self._bound.standard_errors else None
+        rows = other._first(count)
+        if found is None or rows is None:
             return None
         plug_in = float(log_inception_score(class_sums(rows)))
         moments = ScoreMoments.of(found.scores[1] - found.scores[0])

@@ -245,9 +245,9 @@ class ModelSelector(Standing):
     def tell(self, pull: Pull, rows: Tensor | Exception, cost: float | None = None) -> None:
         """Book the outcome of a pull; pulls may be told in any order.
 
-        An exception retires the arm, see ``on_error``. Rows of an arm that was retired meanwhile are dropped. Rows that
-        are told before those of an earlier draw of the same arm wait for it, so the numbers of an arm do not depend on
-        the order. Everything is checked first: if this raises, nothing has changed.
+        An exception retires the arm, or gives the pull back and is raised, see ``on_error``. Rows of an arm that was
+        retired meanwhile are dropped. Rows that are told before those of an earlier draw of their arm wait for it, so
+        the numbers do not depend on the order. Rows are checked first: if they are refused, nothing has changed.
 
         Args:
             pull: a pull that is under way.
