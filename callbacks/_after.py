@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 
-from tm_bandit.callbacks._arms import Arm, note_variant
+from tm_bandit.callbacks._arms import TrainedArm, note_variant
 from tm_bandit.callbacks._distributed import check_shared, ranks_of
 from tm_bandit.callbacks._folder import claim, default_root
 from tm_bandit.callbacks._loggers import PLOT, publish
@@ -127,7 +127,7 @@ class Afterwards:
         return curves
 
 
-def _arm_of(name: str, averaged: bool = False) -> Arm:
+def _arm_of(name: str, averaged: bool = False) -> TrainedArm:
     """Return the arm that a file of :meth:`Afterwards.save` and a variant are."""
     weights, _, variant = name.partition("/")
-    return Arm(int(weights.removeprefix("step")), averaged, variant)
+    return TrainedArm(int(weights.removeprefix("step")), averaged, variant)

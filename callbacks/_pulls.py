@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tm_bandit._failures import reason_of, warn_of_failure
 from tm_bandit.callbacks._also import Companions
-from tm_bandit.callbacks._arms import Arm
+from tm_bandit.callbacks._arms import TrainedArm
 from tm_bandit.callbacks._report import Advance
 from tm_bandit.callbacks._sampling import RowSampler
 from tm_bandit.callbacks._store import ArmStore
@@ -57,7 +57,7 @@ class PullLoop:
 
     rows: RowSampler
     store: ArmStore
-    arms: Mapping[str, Arm]
+    arms: Mapping[str, TrainedArm]
     batch_size: int
     companions: Companions
     _fitted: dict[str, Fitted] = field(default_factory=dict, init=False)

@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
 
 from tm_bandit._device import exact_device
 from tm_bandit._files import atomic_write
-from tm_bandit.callbacks._arms import Arm
+from tm_bandit.callbacks._arms import TrainedArm
 from tm_bandit.callbacks._folder import RunFolder
 from tm_bandit.errors import brief
 from tm_bandit.report.encoding import encode
@@ -79,7 +79,7 @@ def passed_over(values: Mapping[str, float], higher_is_better: bool) -> dict[str
 
 
 def scalars(
-    result: SelectionResult, arms: dict[str, Arm], newest: int, failed: Container[str] = ()
+    result: SelectionResult, arms: dict[str, TrainedArm], newest: int, failed: Container[str] = ()
 ) -> dict[str, float]:
     """Return what is logged, by name without the prefix.
 

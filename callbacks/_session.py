@@ -15,7 +15,7 @@ from tm_bandit._guards import preserved_rng
 from tm_bandit._weights_file import content_tag
 from tm_bandit.callbacks import _reference, _report
 from tm_bandit.callbacks._also import Companions
-from tm_bandit.callbacks._arms import Arm, losers, note_variant, surplus
+from tm_bandit.callbacks._arms import TrainedArm, losers, note_variant, surplus
 from tm_bandit.callbacks._books import STRIKES, Books
 from tm_bandit.callbacks._checkpoint import is_on_disk
 from tm_bandit.callbacks._commit import Commit
@@ -275,7 +275,7 @@ class Session:
                 self.store.write(name, borrowed)
         names = []
         for averaged, weights in sources.items():
-            arms = [Arm(step, averaged, variant) for variant in self.settings.variants]
+            arms = [TrainedArm(step, averaged, variant) for variant in self.settings.variants]
             arms = [arm for arm in arms if arm.name not in self.books.known]
             if arms:
                 names.append(arms[0].weights)

@@ -7,7 +7,7 @@ import torch
 from tests.callbacks.models import DIM, Gen, fid, idle
 from tm_bandit import ModelSelector
 from tm_bandit.callbacks._also import Companions
-from tm_bandit.callbacks._arms import Arm
+from tm_bandit.callbacks._arms import TrainedArm
 from tm_bandit.callbacks._pulls import PullLoop
 from tm_bandit.callbacks._sampling import RowSampler
 from tm_bandit.callbacks._weights import BorrowedModule, persistent_tensors
@@ -21,7 +21,7 @@ class Parts:
         self.module = Gen()
         live = {name: value.clone() for name, value in persistent_tensors(self.module).items()}
         self.weights = {f"step{step}": {**live, "net.bias": torch.full((DIM,), step / 8)} for step in (8, 16)}
-        self.arms = {name: Arm(int(name[4:])) for name in self.weights}
+        self.arms = {name: TrainedArm(int(name[4:])) for name in self.weights}
         self.read: list[str] = []
         self.advanced: list[int] = []
         self.rows = RowSampler(sampler, fid("witness"), {"": {}}, chunk_size=5)
