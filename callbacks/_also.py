@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
-from tm_bandit.callbacks._arms import Arm
+from tm_bandit.callbacks._arms import TrainedArm
 from tm_bandit.callbacks._reference import lacks_reference
 from tm_bandit.callbacks._report import Say, Summary
 from tm_bandit.errors import InputError
@@ -84,7 +84,7 @@ class Companions:
         except Exception as error:  # whatever a metric makes of the samples of a broken arm
             self.warn(f"the metrics of also= could not take samples of {arm} ({error})", "also")
 
-    def extend(self, summary: Summary, step: int, arms: Mapping[str, Arm], device: torch.device) -> Summary:
+    def extend(self, summary: Summary, step: int, arms: Mapping[str, TrainedArm], device: torch.device) -> Summary:
         """Add what they say about the newest and the best arm to a summary, and forget dropped arms; on all ranks.
 
         Args:

@@ -19,10 +19,10 @@ from torchmetrics import Metric, MetricCollection
 from typing_extensions import override
 
 from tm_bandit._arguments import check_choice, check_count, check_path
-from tm_bandit.callbacks._after import Afterwards, check_whole
+from tm_bandit.callbacks._after import Afterwards
 from tm_bandit.callbacks._also import check_also
 from tm_bandit.callbacks._arms import check_variants, newcomer_burn_in, variant_of
-from tm_bandit.callbacks._distributed import refuse_sharded
+from tm_bandit.callbacks._distributed import check_whole, refuse_sharded
 from tm_bandit.callbacks._opening import is_dev_run, warn_of_burn_in
 from tm_bandit.callbacks._report import RESULT, Summary, log_scalars, passed_over
 from tm_bandit.callbacks._resume import ResumePoint
@@ -32,6 +32,7 @@ from tm_bandit.errors import InputError
 from tm_bandit.execution.ranks import default_chunk_size
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.report.result import SelectionResult
+from tm_bandit.selection.modules import bind_sampler
 from tm_bandit.selection.selector import ModelSelector
 
 #: Arms get tens of pulls here, not hundreds: with the selector's own ten per cent, nearly every pull would trigger a
@@ -298,7 +299,7 @@ class BanditCheckpoint(Checkpoint):
             )
         if self.evaluate == "validation" and not is_dev_run(trainer):
             warn_of_burn_in(self, self.newcomers(trainer))
-        Session.row_sampler(self).check(pl_module)
+        bind_sampler(pl_module, self.sampler, {}, conditioned=self.conditions is not None)  # refuses what cannot be
         if not trainer.enable_validation:
             rank_zero_warn(
                 f"BanditCheckpoint({self.key!r}) works in validations, but this training has none (it needs a "

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tm_bandit import OptimisticFID, OptimisticIS, OptimisticKID, OptimisticMean, ReferenceStatistics
-from tm_bandit.cli.console import note, plural
+from tm_bandit.cli.console import note, note_left_out, plural
 from tm_bandit.cli.inputs import open_samples
 from tm_bandit.cli.network import make_extractor
 from tm_bandit.cli.specs import import_reference, is_python_reference, make_object
@@ -17,6 +17,7 @@ from tm_bandit.data import SourceSampler
 from tm_bandit.errors import InputError
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor
 from tm_bandit.metrics.base import OptimisticMetric
+from tm_bandit.reference_rows import MOST_ROWS
 
 #: The named scores: how each is made, its usual network, and whether it compares with real samples.
 _METRICS: dict[str, tuple[Any, str, bool]] = {
@@ -25,10 +26,6 @@ _METRICS: dict[str, tuple[Any, str, bool]] = {
     "cmmd": (OptimisticKID.cmmd, "clip-vit-l-14-336px", True),
     "is": (OptimisticIS, "logits_unbiased", False),
 }
-
-
-#: Rows of a reference that is computed for a kernel distance.
-_ROWS = 10_000
 
 
 def load_reference(arguments: argparse.Namespace) -> ReferenceStatistics | None:
@@ -62,10 +59,9 @@ def _computed(arguments: argparse.Namespace, extractor: Extractor) -> ReferenceS
     """Return the statistics of a folder of real images, computed now with the network of the score, and say so."""
     source = open_samples(arguments, arguments.reference)
     left_out: list[str] = []
-    rows = 0 if arguments.metric == "fid" else _ROWS
+    rows = 0 if arguments.metric == "fid" else MOST_ROWS
     reference = statistics_of(source, extractor, arguments, rows, left_out)
-    if left_out:
-        note(f"left out {plural(len(left_out), 'unreadable file')}, the first: {left_out[0]}")
+    note_left_out(left_out)
     if not arguments.quiet:
         note(
             f"the reference is computed from {plural(reference.num_samples or 0, 'image')} in {source.path} with "

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from tm_bandit._files import check_writable
-from tm_bandit.cli.console import Progress, note, plural
+from tm_bandit.cli.console import Progress, note, note_left_out
 from tm_bandit.cli.embedding import EMBEDDED_AT_ONCE, Sample, embed, make_cache, read_sample
 from tm_bandit.cli.inputs import open_samples
 from tm_bandit.cli.network import make_extractor
@@ -156,8 +156,7 @@ class _Samples(Dataset[Any]):
 def _report(arguments: argparse.Namespace, reference: ReferenceStatistics, unreadable: list[str]) -> None:
     """Say what was written, and what is doubtful about it."""
     count, size = reference.num_samples, reference.num_features
-    if unreadable:
-        note(f"left out {plural(len(unreadable), 'unreadable file')}, the first: {unreadable[0]}")
+    note_left_out(unreadable)
     if count is not None and count <= size:
         note(f"{count:,} samples of {size:,} features: the covariance is singular, take more than {size:,} if you can")
     summary = {

@@ -23,6 +23,7 @@ from lightning.pytorch.callbacks import EMAWeightAveraging
 from torch import Tensor
 
 from tm_bandit import OptimisticFID, OptimisticIS, ReferenceStatistics
+from tm_bandit._guards import preserved_rng
 from tm_bandit.callbacks import BanditCheckpoint
 from tm_bandit.demo import truth as check
 from tm_bandit.demo.digits import DigitClassifier, Logits, train_classifier
@@ -168,8 +169,7 @@ def selectors(
 
 def fit(data: DigitsData, callbacks: Sequence[pl.Callback], seed: int, scale: Scale) -> None:
     """Train the generative model, and keep the average of its weights."""
-    with _quiet(), torch.random.fork_rng(devices=[]):
-        pl.seed_everything(seed, verbose=False)
+    with _quiet(), preserved_rng(seed):
         trainer = pl.Trainer(
             max_epochs=scale.epochs,
             check_val_every_n_epoch=scale.every,

@@ -17,7 +17,7 @@ from tm_bandit.bounds.fd_bounds import FD_BOUNDS, FrechetTuning
 from tm_bandit.comparison import Pair
 from tm_bandit.errors import InputError, NotReadyError
 from tm_bandit.extractors import Extractor
-from tm_bandit.functional.confidence import ScoreMoments, WidthKind, as_width, deviation
+from tm_bandit.functional.confidence import ScoreMoments, WidthKind, deviation
 from tm_bandit.functional.crossfit import FOLDS, MIN_ROWS, Fitting
 from tm_bandit.functional.frechet_basis import FrechetBasis
 from tm_bandit.functional.moments import Moments, add_rows_, merge_moments, moments_from_rows
@@ -283,7 +283,7 @@ class OptimisticFID(ReferencedMetric):
             )
             key = (logs[1].epoch, other.reference, count)
             plug_in = logs[1].derive("safe plug-in", partial(other._safe_plug_in, count), *key)
-        width = deviation(ScoreMoments.of(mine - theirs), other._level, upper=False, kind=as_width(self.width))
+        width = deviation(ScoreMoments.of(mine - theirs), other._level, upper=False, kind=self.width)
         return float(mine.mean()) - plug_in - width
 
     def _log_of(self, count: int) -> RowLog:

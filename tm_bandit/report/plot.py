@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tm_bandit._arguments import check_path
 from tm_bandit._files import atomic_write
 from tm_bandit.errors import InputError
+from tm_bandit.report.axis import tick_text
 from tm_bandit.report.chart import GREY, PALETTE, Chart, Series, make_chart
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def _draw_marks(axes: Axes, chart: Chart, shown: Sequence[Series]) -> None:
     if math.isfinite(axis.knee):
         axes.set_xscale("asinh", linear_width=axis.knee)
     axes.set_xlim(axis.low, axis.high)
-    axes.set_xticks(axis.ticks(), [f"{tick:,.0f}" if abs(tick) >= 1000 else f"{tick:g}" for tick in axis.ticks()])
+    axes.set_xticks(axis.ticks(), [tick_text(tick) for tick in axis.ticks()])
     axes.minorticks_off()
     axes.grid(axis="x", color=_RULE, linewidth=0.8)
     axes.axvline(0.0, color=_SOFT, lw=0.8)

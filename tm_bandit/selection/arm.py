@@ -160,14 +160,8 @@ class Arm:
         if self.sampler is None:
             raise InputError(f"Expected a sampler for arm {self.name!r}, but got None; use tell(), or add one.")
         wanted = samples == "images" and is_early(pull.draw * pull.size)
-        sampler = partial(self._watched, self.sampler, pull) if wanted else self.sampler
-        return carry_out(pull, sampler, metric, samples=samples, with_generator=self.with_generator)
-
-    def _watched(self, sampler: Sampler, pull: Pull, /, *args: Any, **kwargs: Any) -> Tensor:
-        """Draw from the sampler, and keep pictures of what is an image."""
-        batch = sampler(*args, **kwargs)
-        self.illustrate(pull, batch)
-        return batch
+        seen = partial(self.illustrate, pull) if wanted else None
+        return carry_out(pull, self.sampler, metric, samples=samples, with_generator=self.with_generator, seen=seen)
 
     def illustrate(self, pull: Pull, *samples: Tensor) -> None:
         """Keep pictures of the samples of a pull, if they are images and among the first of the arm.

@@ -21,8 +21,6 @@ from tm_bandit.comparison import Comparison
 from tm_bandit.policies.board import Board, differ
 from tm_bandit.policies.policy import ArmStats, central
 
-Status = Literal["won", "likely", "tie", "target_met", "budget_exhausted", "unfinished"]
-
 #: With fewer samples than this an arm is recommended only if the others do not have many more: its own standard error
 #: is then known to a tenth at best.
 FEWEST = 50
