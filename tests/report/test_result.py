@@ -175,6 +175,14 @@ def test_notes_about_pairing_and_twins():
     rows[1]["correlation"] = 0.2
     assert SelectionResult("a", "tie", "FID", False, rows, **common).notes == []
     assert SelectionResult("a", "tie", "FID", False, rows[:1], **common).notes == []
+    rows[1] |= {"correlation": math.nan, "behind": 0.1, "behind_lower": -0.2}
+    assert SelectionResult("a", "tie", "FID", False, rows[:2], **common).notes == [
+        "1 arm is compared with the best as if noise were not shared: scores draw by draw are all equal, or not known "
+        "(an OptimisticFID keeps `max_rows` samples)."
+    ]
+    assert SelectionResult("a", "tie", "FID", False, rows[:2], settings={"pairing": "independent"}).notes == []
+    rows[1]["behind_lower"] = -math.inf  # too little is known of the arm to say anything
+    assert SelectionResult("a", "tie", "FID", False, rows[:2], **common).notes == []
     rows[2]["twin"] = "a"
     assert SelectionResult("a", "tie", "FID", False, rows).notes == ["c is the same model as a (identical samples)."]
 

@@ -119,7 +119,8 @@ class OptimisticFID(ReferencedMetric):
         fitting: how ``"witness"`` keeps its witnesses independent of the rows they score: ``"crossfit"``, or
             ``"predictable"``, which is looser but whose anytime guarantee is proved.
         max_rows: how many rows ``"witness"`` may keep (default: the larger of 4096 and four times the dimension); then
-            the older half is settled, its scores frozen and its moments kept.
+            the older half is settled, its scores frozen and its moments kept. Arms with more are not compared draw by
+            draw.
         normalize: whether images are floats in [0, 1] rather than uint8.
         reset_real_features: whether :meth:`reset` also forgets real samples.
         feature_extractor_weights_path: file with the weights of a named network.

@@ -244,6 +244,13 @@ class SelectionResult:
         found = [f"{row['arm']} is the same model as {row['twin']} (identical samples)." for row in twins]
         known = [row["correlation"] for row in self.arms if not math.isnan(row.get("correlation", math.nan))]
         paired = self.settings.get("pairing") == "common"
+        apart = [row for row in self.arms if "correlation" in row and math.isnan(row["correlation"])]
+        lost = sum(math.isfinite(row.get("behind_lower", math.nan)) for row in apart) if paired else 0
+        if lost:
+            found.append(
+                f"{lost} arm{' is' if lost == 1 else 's are'} compared with the best as if noise were not shared: "
+                "scores draw by draw are all equal, or not known (an OptimisticFID keeps `max_rows` samples)."
+            )
         if paired and known and sum(known) / len(known) < _LITTLE_IN_COMMON:
             found.append(
                 f"The arms share hardly any noise (mean correlation below {_LITTLE_IN_COMMON}), so comparing them is "
