@@ -134,6 +134,16 @@ def test_numpy_numbers_are_saved_as_plain_ones():
     assert SelectionResult.from_json(result.to_json()) == result
 
 
+def test_samples_that_are_used_up_are_no_spent_budget():
+    result = make_result(tied=[], stopped_by="exhausted")
+    result.status = "budget_exhausted"
+    assert result.word == "samples used up"
+    assert result.outcome() == "the arms have no samples left, but not all rivals are ruled out"
+    assert "samples used up" in result.to_html()
+    result.stopped_by = "budget"
+    assert (result.word, result.outcome()[:19]) == ("budget spent", "the budget is spent")
+
+
 def test_words_for_every_status():
     words = {"won": "certified", "budget_exhausted": "budget spent", "tie": "tie", "target_met": "target met"}
     rows = [{"verdict": "best"}, {"verdict": "worse (certified)"}]

@@ -266,7 +266,14 @@ class SelectionResult:
     @property
     def word(self) -> str:
         """The status in a word or two."""
-        return "only arm" if self.unrivalled else _WORDS.get(self.status, self.status.replace("_", " "))
+        if self.unrivalled:
+            return "only arm"
+        return "samples used up" if self._used_up else _WORDS.get(self.status, self.status.replace("_", " "))
+
+    @property
+    def _used_up(self) -> bool:
+        """Whether the run ended because the arms had no more samples, as files may have before the budget is spent."""
+        return self.status == "budget_exhausted" and self.stopped_by == "exhausted"
 
     def outcome(self) -> str:
         """Return what the status means, in words."""
@@ -276,6 +283,8 @@ class SelectionResult:
         margin = f", up to epsilon = {number(epsilon)}" if epsilon else ""
         delta = self.settings.get("delta")
         sure = f", with {100 * (1 - delta):.4g}% confidence" if delta else ""
+        if self._used_up:
+            return "the arms have no samples left, but not all rivals are ruled out"
         known = _SENTENCES.get(self.status)
         return self.status if known is None else known.format(margin=margin, sure=sure)
 
