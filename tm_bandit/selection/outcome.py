@@ -87,7 +87,10 @@ def _behind(selector: ModelSelector, arm: Arm, best: str | None) -> dict[str, fl
     found = selector.compare(arm.name, best)
     if selector.metric.traits.higher_is_better:
         found = found._replace(difference=-found.difference, lower=-found.upper, upper=-found.lower)
-    return dict(zip(names, (found.difference, found.lower, found.upper, found.correlation), strict=True))
+    shared, pairs = found.correlation, selector._arms.pairs
+    if pairs.paired and pairs.at(arm, selector._arms[best], found.n) is None:
+        shared = math.nan  # samples that are no longer kept, or have no scores of their own: it is not known
+    return dict(zip(names, (found.difference, found.lower, found.upper, shared), strict=True))
 
 
 def _verdict_of(arm: Arm, verdict: Verdict, status: str, most: int, epsilon: float) -> str:
