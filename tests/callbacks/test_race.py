@@ -155,4 +155,4 @@ def test_the_same_weights_again_are_named_as_the_same_model(tmp_path):
     fit(tmp_path, callback, module=Still, max_epochs=2)
     assert callback.result.notes == ["step16 is the same model as step8 (identical samples)."]
     assert callback.result.status == "tie"
-    assert callback.result.total_samples < 200
+    assert callback.result.total_samples <= 250, "as many as show whether one sample of fifty differs"

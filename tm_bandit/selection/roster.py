@@ -11,6 +11,7 @@ from tm_bandit.comparison import Pair
 from tm_bandit.errors import ArmError, InputError, warn
 from tm_bandit.execution.conditions import check_conditioned
 from tm_bandit.execution.draw import Sampler
+from tm_bandit.functional.confidence import MIN_CERTIFIED
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.policies.board import Board, differ
 from tm_bandit.policies.policy import ArmStats, Policy
@@ -336,7 +337,8 @@ class Roster(dict[str, Arm]):
             return replace(verdict, level="tie")
         return verdict
 
-    def _one_model(self, names: Iterable[str]) -> bool:
-        """Whether arms are the same model: no number of samples tells them apart."""
+    def _one_model(self, names: Collection[str]) -> bool:
+        """Whether arms are the same model, as far as enough samples can tell: more of them would change nothing."""
         twins = self.twins()
-        return len({twins.get(name, name) for name in names}) == 1
+        seen = all(self[name].stats.num_samples >= MIN_CERTIFIED for name in names)
+        return seen and len({twins.get(name, name) for name in names}) == 1

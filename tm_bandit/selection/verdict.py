@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tm_bandit.comparison import Comparison
+from tm_bandit.functional.confidence import MIN_CERTIFIED
 from tm_bandit.policies.board import Board, differ
 from tm_bandit.policies.policy import ArmStats, central
 
@@ -164,7 +165,9 @@ def judge(
     tied = tuple(name for name, duel in left.items() if _alike(duel, leader.num_samples, epsilon))
     # Sums of the same rows may differ in their last digits.
     slack = epsilon + 1e-6 * abs(central(leader))
-    even = {name for name, duel in left.items() if -slack <= duel.lower and duel.upper <= slack}
+    # Arms that differ in a few of their samples look the same until one of these is drawn.
+    known_well = {name: duel for name, duel in left.items() if duel.n >= MIN_CERTIFIED}
+    even = {name for name, duel in known_well.items() if -slack <= duel.lower and duel.upper <= slack}
     alike = bool(left) and len(even) == len(left)
     waiting = tuple(name for name, duel in left.items() if _seems_out(duel, epsilon))
     # Even arms stay even: with no others to draw, the race is decided without the ones that wait.
