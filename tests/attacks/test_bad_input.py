@@ -25,7 +25,7 @@ from tm_bandit import (
     ReferenceStatistics,
     SelectionResult,
 )
-from tm_bandit._weights_file import read_weights
+from tm_bandit._weights_file import read_file, read_weights
 from tm_bandit.callbacks import BanditCheckpoint
 from tm_bandit.callbacks._folder import RunFolder, owner
 from tm_bandit.callbacks._sidecar import read_sidecars
@@ -358,6 +358,13 @@ def test_checkpoints_of_the_format_before_zip(tmp_path, extra):
     found = read_weights(tmp_path / "old.ckpt")
     assert set(found) == set(module.state_dict())
     assert all(torch.equal(found[name], value) for name, value in module.state_dict().items())
+
+
+@pytest.mark.parametrize("part", [{"names": [["a"]]}, {"names": [1, 2]}, {"weights": {1: torch.zeros(1)}}, {"tag": 1}])
+def test_a_signature_that_is_none_says_nothing(tmp_path, part):
+    saved_gen(tmp_path / "one.ckpt", tm_bandit={"tag": "t", "run": "r", "names": ["a"], "weights": {}, **part})
+    found = read_file(tmp_path / "one.ckpt")
+    assert (set(found.weights), found.tag, found.run) == (set(Gen().state_dict()), "", "")
 
 
 class Trap:
