@@ -4,6 +4,7 @@ import json
 import math
 import os
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -214,10 +215,10 @@ def test_names_that_no_file_and_no_page_can_hold(name):
 
 
 def test_a_name_is_no_markdown():
-    names = ["<img src=x>", "a|b", "`x`", "[x](https://example.org)"]
-    selector = ModelSelector(MeanMetric(), {name: gaussian(1.0) for name in names}, budget=80, samples="features")
+    names = ["<img src=x>", "a|b", "`x`", "[x](https://example.org)", "\\<b>", "\\|"]
+    selector = ModelSelector(MeanMetric(), {name: gaussian(1.0) for name in names}, budget=120, samples="features")
     text = selector.run(progress=False).to_markdown()
-    shown = ["\\<img src=x>", "a\\|b", "\\`x\\`", "[x]\\(https://example.org)"]
+    shown = ["\\<img src=x>", "a\\|b", "\\`x\\`", "[x]\\(https://example.org)", "\\\\\\<b>", "\\\\\\|"]
     assert all(f" {name} |" in text or f"**{name}** |" in text for name in shown)
 
 
@@ -315,12 +316,32 @@ def written(folder, text):
         {"best": ["a"]},
         {"budget": "x"},
         {"settings": 3},
+        {"metric": "\ud800"},
+        {"stopped_by": "\udcff"},
     ],
 )
 def test_a_result_that_contradicts_itself(change):
     data = json.loads(make_result().to_json()) | change
     with pytest.raises(InputError):
         SelectionResult.from_json(json.dumps(data))
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a" * 100_000, "\x1b]0;title\x07", "two\nlines", ""])
+def test_a_result_has_names_that_an_arm_can_have(name):
+    text = make_result().to_json().replace(json.dumps(make_result().best), json.dumps(name))
+    with pytest.raises(InputError):
+        SelectionResult.from_json(text)
+
+
+def test_what_a_result_says_besides_can_be_shown(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = json.loads(make_result().to_json()) | {"metric": "$\\frac{$", "status": "\x1b[31mred\r"}
+    Path("result.json").write_text(json.dumps({**data, "settings": {**data["settings"], "\ud800": "\udcff"}}))
+    for form in ("--html=page.html", "--plot=picture.png", "--json", "--markdown"):
+        assert main(["report", "result.json", form]) == 0
+    said = capsys.readouterr().out
+    assert "\\x1b[31mred\\x0d" in said
+    assert not {"\x1b", "\r"} & set(said)
 
 
 # ---- checkpoints ----
