@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import pickle
+import struct
 import tarfile
 import zipfile
 from collections import OrderedDict
@@ -28,6 +29,10 @@ _MOST_MODULES, _DEEPEST = 100_000, 100
 
 #: Bytes up to which a tensor may repeat its numbers; the largest layer of VGG16, when expanded, has 0.4 GB.
 _HARMLESS = 2**30
+
+#: The end of an archive: what the format calls the end of its list in its large form, where that is, and in its first
+#: form. Each says where the list begins.
+_TAIL = struct.Struct("<4s44xQ4s4xQ4x4s12xI2x")
 
 #: The functions that rebuild a tensor. Every other name in a file stands for an object that is not needed here.
 _REBUILD = frozenset({"_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_parameter"})
@@ -173,9 +178,26 @@ def is_archive(path: str | os.PathLike[str]) -> bool:
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
+        if not _is_its_list(path, archive.start_dir):
+            raise ValueError("it has more than one list of what is in it")
         for member in archive.infolist():
             _check_stored(member)
     return True
+
+
+def _is_its_list(path: str | os.PathLike[str], start: int) -> bool:
+    """Whether the list of an archive's content that begins at ``start`` is the one that any reader finds.
+
+    Python takes the list that ends where the last part of the file begins, torch the one that this part points to.
+    """
+    with open(path, "rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        file.seek(-min(end, _TAIL.size), os.SEEK_END)
+        tail = file.read().rjust(_TAIL.size, b"\0")
+    large, begin, locator, place, last, short = _TAIL.unpack(tail)
+    if locator == b"PK\6\7":
+        return (large, place, begin, last) == (b"PK\6\6", end - _TAIL.size, start, b"PK\5\6")
+    return (last, short) == (b"PK\5\6", start)
 
 
 def _check_stored(member: zipfile.ZipInfo) -> None:

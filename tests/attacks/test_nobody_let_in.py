@@ -296,6 +296,26 @@ def test_torch_s_files_are_not_unpacked(tmp_path):
             read(path)
 
 
+def test_a_second_list_of_an_archive_hides_nothing(tmp_path):
+    """Python finds the stored copies, whose list is the last; torch finds the packed ones, as the end points there."""
+    path, packed, stored = tmp_path / "weights.pt", io.BytesIO(), io.BytesIO()
+    torch.save({"mu": torch.zeros(2), "sigma": torch.eye(2)}, path)
+    with zipfile.ZipFile(path) as archive:
+        members = {item: archive.read(item) for item in archive.namelist()}
+    pack(packed, **members)
+    with zipfile.ZipFile(stored, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    end = packed.getvalue()[-22:]
+    path.write_bytes(packed.getvalue()[:-22] + stored.getvalue()[:-22] + end)
+    assert torch.equal(torch.load(path, weights_only=True)["sigma"], torch.eye(2))  # the trap works
+    with zipfile.ZipFile(path) as archive:
+        assert {item.compress_type for item in archive.infolist()} == {zipfile.ZIP_STORED}
+    for read in (load_tensors, read_weights, ReferenceStatistics.load):
+        with pytest.raises((ValueError, ArmError), match="more than one list"):
+            read(path)
+
+
 def test_a_tensor_that_repeats_its_numbers_without_end_is_refused(tmp_path):
     path = tmp_path / "weights.pt"
     torch.save({"mu": torch.zeros(1).expand(10**12), "sigma": torch.zeros(1, 1).expand(10**6, 10**6)}, path)
