@@ -19,7 +19,7 @@ import lightning.pytorch as pl
 import torch
 
 from tm_bandit import ModelSelector, OptimisticFID, OptimisticIS, ReferenceStatistics
-from tm_bandit.callbacks import BanditCheckpoint, _report, _session
+from tm_bandit.callbacks import BanditCheckpoint, _commit, _report
 from tm_bandit.callbacks._store import ArmStore
 from tm_bandit.demo import story
 from tm_bandit.demo.digits import DigitClassifier, train_classifier
@@ -34,8 +34,11 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
     "sampling": [(DigitFlow, "sample")],
     "features": [(OptimisticFID, "extract"), (OptimisticIS, "extract")],
     "metric algebra": [(Arm, "add"), (Arm, "fresh_stats")],
-    "choice and verdict": [(ModelSelector, "select"), (ModelSelector, "observe"), (ModelSelector, "result")],
-    "files": [(ArmStore, "write"), (ArmStore, "settle"), (_session, "write_stats"), (_report, "write_result")],
+    "choice and verdict": [(ModelSelector, "ask"), (ModelSelector, "tell"), (ModelSelector, "result")],
+    "files": [
+        *((ArmStore, name) for name in ("write", "commit", "purge")),
+        *((_commit, "write_sidecar"), (_report, "write_result")),
+    ],
 }
 
 

@@ -60,14 +60,18 @@ def results(paired: str, figures: dict) -> str:
     blind = [row for row in likely if row["scenario"] == "blind spot 2"]
     others = [row for row in likely if row not in blind]
     stopped, wrong, runs = (sum(int(row[name]) for row in others) for name in ("stopped", "wrong", "runs"))
+    pairs = table_of(paired, "shared")
+    ended, worse, races = (sum(int(row[name]) for row in pairs) for name in ("stopped", "wrong", "runs"))
     equal = [f"{row['right']} of {figures['repeats']} with {row['samples']:,}" for row in figures["uniform"]]
     rows = {
         "Best of 28 near-tied checkpoints: when the race stops by itself": f"after {race['median']} samples (median)",
-        "... and names the best, or one within 2 % of its FID": f"{race['right']} of {race['runs']} runs",
+        "... and names the best, or one within 2% of its FID": f"{race['right']} of {race['runs']} runs",
         "The same with 2,500 samples": f"{race['right at 2500']} of {race['runs']} runs",
         "Evaluating all 28 equally by the plain FID instead": f"{equal[0]} samples, {equal[-1]}",
         f"Early stopping in {len(others)} other scenarios": f"{stopped} of {runs} runs stop, {wrong} name a wrong arm",
     }
+    if pairs:
+        rows[f"... in {len(pairs)} with common noise"] = f"{ended} of {races} stop, {worse} name a wrong arm"
     for row in blind:
         rows["... and in one made to mislead it"] = (
             f"{row['stopped']} of {row['runs']} stop, {row['wrong']} name a wrong arm"

@@ -1,8 +1,9 @@
 """Does pairing cost anything where arms share no noise? The same scenarios with another version of the package.
 
 ``python -m benchmarks.versions OLD``, where ``OLD`` is a checkout of that version: each version runs in processes of
-its own, with its own scenarios. The table goes to ``benchmarks/results/versions.md``; a run that was cut short goes on
-where it was.
+its own, with its own scenarios. ``python -m benchmarks.versions OLD close diverse`` runs two of the scenarios, so that
+several can run at the same time. The table goes to ``benchmarks/results/versions.md``; a run that was cut short goes
+on where it was.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ BUDGET = 2_000
 #: Eight arms with distances 3 % apart and noise of their own.
 SIMULATED_BUDGET = 10_000
 HERE = Path(__file__).resolve()
-JOURNAL = HERE.parent / "out" / "versions.json"
+JOURNALS = HERE.parent / "out"
+#: Samples per pull: the default of 0.1, and that of 0.2.
+SMALL, LARGE = 5, 10
 NAMES = (
     "demo",
     "close",
@@ -38,7 +41,7 @@ NAMES = (
 )
 
 
-def curves(name: str, goal: str) -> list[list[tuple[int, bool]]]:
+def curves(name: str, goal: str, batch_size: int) -> list[list[tuple[int, bool]]]:
     """Return for each run after how many samples the pick became right or wrong."""
     import torch
 
@@ -59,6 +62,7 @@ def curves(name: str, goal: str) -> list[list[tuple[int, bool]]]:
     found = []
     for run in range(RUNS):
         options: dict[str, Any] = {"samples": "features", "seed": FIRST_SEED + run, "budget": BUDGET, "goal": goal}
+        options["batch_size"] = batch_size
         if name == "simulated":
             options["budget"] = SIMULATED_BUDGET
         if goal == "identify" and hasattr(ModelSelector, "ask"):
@@ -87,18 +91,31 @@ def need(courses: list[list[tuple[int, bool]]]) -> int | None:
     return answer
 
 
-def _in_process(tree: Path, name: str, goal: str) -> int | None:
+def _in_process(tree: Path, name: str, goal: str, batch_size: int) -> int | None:
     environment = dict(os.environ, PYTHONPATH=str(tree), OMP_NUM_THREADS="1")
-    command = [sys.executable, str(HERE), name, goal]
+    command = [sys.executable, str(HERE), name, goal, str(batch_size)]
     run = subprocess.run(command, cwd=tree, env=environment, check=True, stdout=subprocess.PIPE, text=True)
     return need(json.loads(run.stdout.splitlines()[-1]))
 
 
-def main(old: Path) -> None:
-    """Compare this version with another one.
+def row(old: Path, name: str) -> list[int | None]:
+    """Return what 0.1 needs with both of its goals, and the race with small and large pulls."""
+    journal, new = JOURNALS / f"versions-{name}.json", HERE.parents[1]
+    found: list[int | None] = json.loads(journal.read_text()) if journal.exists() else []
+    asked = [(old, "regret", SMALL), (old, "identify", SMALL), (new, "identify", SMALL), (new, "identify", LARGE)]
+    for tree, goal, batch_size in asked[len(found) :]:
+        found.append(_in_process(tree, name, goal, batch_size))
+        journal.parent.mkdir(exist_ok=True)
+        journal.write_text(json.dumps(found))
+        print(name, found, flush=True)
+    return found
+
+
+def table(old: Path) -> None:
+    """Write the table, and measure what is not known yet.
 
     Args:
-        old: a checkout of it.
+        old: a checkout of the other version.
     """
     lines = [
         "# The race where arms share no noise, against version 0.1",
@@ -107,36 +124,38 @@ def main(old: Path) -> None:
         f"of {RUNS} runs, and stays so; own noise, budget {BUDGET:,} ({SIMULATED_BUDGET:,} for the simulated near "
         f"ties), seeds from {FIRST_SEED:,}. `python -m benchmarks.versions OLD` makes this table.",
         "",
-        "On other seeds, a first version of this table counted picks before every arm had been looked at. In two easy "
-        "scenarios 0.1 was then right after one pull, because the best arm comes first. Pulls are of 10 samples now, "
-        "and were of 5 in 0.1: in easy scenarios, that is the difference.",
+        f"Pulls are of {SMALL} samples in all columns but the last two. {SMALL} is the default of 0.1; {LARGE} is that "
+        "of 0.2, and in easy scenarios, where the first look at every arm is enough, that is the whole difference. A "
+        "ratio compares with the better of 0.1's two columns.",
         "",
-        "| scenario | 0.1, its default | 0.1, goal identify | the race | race / better of 0.1 |",
-        "|---|---|---|---|---|",
+        f"| scenario | 0.1, its default | 0.1, goal identify | the race | ratio | the race, pulls of {LARGE} | ratio |",
+        "|---|---|---|---|---|---|---|",
     ]
-    ratios = []
-    rows: dict[str, list[int | None]] = json.loads(JOURNAL.read_text()) if JOURNAL.exists() else {}
+    ratios: dict[int, list[float]] = {SMALL: [], LARGE: []}
     for name in NAMES:
-        if name not in rows:
-            rows[name] = [_in_process(old, name, goal) for goal in ("regret", "identify")]
-            rows[name].append(_in_process(HERE.parents[1], name, "identify"))
-            JOURNAL.parent.mkdir(exist_ok=True)
-            JOURNAL.write_text(json.dumps(rows))
-        *before, now = rows[name]
-        known = [value for value in before if value is not None]
-        ratio = now / min(known) if now is not None and known else math.nan
-        ratios.append(ratio)
-        cells = ["not reached" if value is None else f"{value:,}" for value in (*before, now)]
-        lines.append(f"| {name} | {' | '.join(cells)} | {ratio:.2f} |")
-        print(lines[-1], flush=True)
-    sound = [ratio for ratio in ratios if math.isfinite(ratio)]
-    mean = math.exp(sum(map(math.log, sound)) / len(sound))
-    lines += ["", f"Geometric mean of the last column: {mean:.2f} over {len(sound)} scenarios."]
-    (HERE.parent / "results" / "versions.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        *before, small, large = row(old, name)
+        best = min((value for value in before if value is not None), default=None)
+        cells = ["not reached" if value is None else f"{value:,}" for value in before]
+        for size, value in ((SMALL, small), (LARGE, large)):
+            ratio = math.nan if value is None or best is None else value / best
+            ratios[size].append(ratio)
+            cells += ["not reached" if value is None else f"{value:,}", f"{ratio:.2f}"]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    for size, found in ratios.items():
+        sound = [ratio for ratio in found if math.isfinite(ratio)]
+        mean = math.exp(sum(map(math.log, sound)) / len(sound))
+        lines += ["", f"Geometric mean of the ratios with pulls of {size}: {mean:.2f} over {len(sound)} scenarios."]
+    text = "\n".join(lines)
+    print(text)
+    (HERE.parent / "results" / "versions.md").write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        print(json.dumps(curves(*sys.argv[1:])))
+    first, *rest = sys.argv[1:]
+    if first in NAMES:  # in a process of one version
+        print(json.dumps(curves(first, rest[0], int(rest[1]))))
+    elif rest:
+        for scenario_name in rest:
+            row(Path(first).resolve(), scenario_name)
     else:
-        main(Path(sys.argv[1]).resolve())
+        table(Path(first).resolve())

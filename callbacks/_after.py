@@ -9,43 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
 from lightning.pytorch.utilities import rank_zero_warn
 
-from tm_bandit.callbacks._arms import Arm, note_variant
-from tm_bandit.callbacks._distributed import agreed, check_shared, ranks_of
+from tm_bandit.callbacks._arms import TrainedArm, note_variant
+from tm_bandit.callbacks._distributed import check_shared, ranks_of
 from tm_bandit.callbacks._folder import claim, default_root
-from tm_bandit.callbacks._report import PLOT, RESULT, never_fatal, publish
+from tm_bandit.callbacks._loggers import PLOT, publish
+from tm_bandit.callbacks._report import RESULT, never_fatal
 from tm_bandit.callbacks._weights import averaging_callback
-from tm_bandit.errors import InputError
+from tm_bandit.errors import brief
 from tm_bandit.report.result import SelectionResult, central_score
 from tm_bandit.selection.checkpoints import selector_from_checkpoints
 
 if TYPE_CHECKING:
     from tm_bandit.callbacks.bandit_checkpoint import BanditCheckpoint
-
-
-def check_whole(trainer: Trainer) -> None:
-    """Refuse strategies that would write a checkpoint in pieces.
-
-    Args:
-        trainer: the running Trainer.
-
-    Raises:
-        InputError: if no whole checkpoint would be written.
-    """
-    strategy, advice = trainer.strategy, ""
-    if isinstance(strategy, FSDPStrategy) and strategy._state_dict_type != "full":
-        advice = "use FSDPStrategy(state_dict_type='full')"
-    elif isinstance(strategy, ModelParallelStrategy) and strategy._save_distributed_checkpoint:
-        advice = "use ModelParallelStrategy(save_distributed_checkpoint=False)"
-    elif isinstance(strategy, DeepSpeedStrategy):
-        advice = "convert its folders with `zero_to_fp32.py`, and let `tm-bandit watch` look at the files"
-    if advice:
-        raise InputError(
-            f"Expected a strategy that writes whole checkpoints for evaluate='after', but got "
-            f"{type(strategy).__name__}, which writes them in pieces; {advice}."
-        )
 
 
 class Afterwards:
@@ -62,7 +39,7 @@ class Afterwards:
         self.files: list[Path] = []
         self.step = -1
         root = Path(settings.dirpath) if settings.dirpath is not None else default_root(trainer, settings.key)
-        with agreed(self.ranks):
+        with self.ranks.agreed():
             if self.ranks.is_zero:
                 root = claim(root.expanduser().absolute(), secrets.token_hex(8))
         self.folder = self.ranks.tell(root)
@@ -90,7 +67,7 @@ class Afterwards:
         except Exception as error:  # whatever the module raises when it is rebuilt, or draws
             rank_zero_warn(
                 f"{self.settings.key}: the arms in {self.folder} could not be compared at the end of training "
-                f"({type(error).__name__}: {error}) Run `tm-bandit watch {self.folder} --module ...`."
+                f"({brief(error)}). Run `tm-bandit watch {self.folder} --module ...`."
             )
             return None
         note_variant(result, self.settings.variants)
@@ -104,7 +81,7 @@ class Afterwards:
     def _compare(self, module: LightningModule) -> SelectionResult:
         """Run a selection in which each arm is a module without a Trainer; errors are those of all ranks."""
         settings = self.settings
-        with agreed(self.ranks):
+        with self.ranks.agreed():
             selector = selector_from_checkpoints(
                 self.files,
                 type(module),
@@ -150,7 +127,7 @@ class Afterwards:
         return curves
 
 
-def _arm_of(name: str, averaged: bool = False) -> Arm:
+def _arm_of(name: str, averaged: bool = False) -> TrainedArm:
     """Return the arm that a file of :meth:`Afterwards.save` and a variant are."""
     weights, _, variant = name.partition("/")
-    return Arm(int(weights.removeprefix("step")), averaged, variant)
+    return TrainedArm(int(weights.removeprefix("step")), averaged, variant)

@@ -10,21 +10,22 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
-from tm_bandit.callbacks._arms import Arm
+from tm_bandit.callbacks._arms import TrainedArm
 from tm_bandit.callbacks._reference import lacks_reference
 from tm_bandit.callbacks._report import Say, Summary
 from tm_bandit.errors import InputError
 from tm_bandit.metrics.base import OptimisticMetric
 
 
-def check_also(also: Metric | MetricCollection | None) -> MetricCollection | None:
+def check_also(also: Metric | MetricCollection | None, conditional: bool = False) -> MetricCollection | None:
     """Return the metrics as a collection.
 
     Args:
         also: what the user gave.
+        conditional: whether samples have conditions.
 
     Raises:
-        InputError: if it is not a metric, or if a metric cannot be computed from samples alone.
+        InputError: if it is not a metric, or if a metric needs more than there is.
     """
     if also is None:
         return None
@@ -35,8 +36,10 @@ def check_also(also: Metric | MetricCollection | None) -> MetricCollection | Non
     for name, metric in also.items():
         if not isinstance(metric, OptimisticMetric):
             continue
-        if metric.needs_conditions:
-            raise InputError(f"Expected metrics of samples alone in also=, but got {name}, which needs conditions.")
+        if metric.needs_conditions and not conditional:
+            raise InputError(
+                f"Expected metrics of samples alone in also=, but got {name}, which needs conditions; give conditions=."
+            )
         if lacks_reference(metric):
             raise InputError(f"Expected metrics in also= to have a reference, but got {name}, which has none.")
     return also
@@ -62,23 +65,26 @@ class Companions:
             self._of[arm] = metrics.to(device).clone()
         return self._of[arm]
 
-    def add(self, arm: str, samples: Sequence[Tensor], count: int) -> None:
+    def add(self, arm: str, samples: Sequence[Tensor], count: int, conditions: Sequence[Any] = ()) -> None:
         """Add samples of an arm, as its sampler returned them.
 
         Args:
             arm: name of the arm.
             samples: this rank's chunks of a pull.
             count: how many samples of them count.
+            conditions: those of the chunks, if there are any; metrics that take ``conditions=`` get them.
         """
         if self.metrics is None or not count:
             return
         try:
             batch = torch.cat(list(samples))[:count]
-            self._get(self.metrics, arm, batch.device).update(batch)
+            metrics = self._get(self.metrics, arm, batch.device)
+            given = [entry for chunk in conditions for entry in chunk][:count]
+            metrics.update(batch, **({"conditions": given} if given else {}))
         except Exception as error:  # whatever a metric makes of the samples of a broken arm
             self.warn(f"the metrics of also= could not take samples of {arm} ({error})", "also")
 
-    def extend(self, summary: Summary, step: int, arms: Mapping[str, Arm], device: torch.device) -> Summary:
+    def extend(self, summary: Summary, step: int, arms: Mapping[str, TrainedArm], device: torch.device) -> Summary:
         """Add what they say about the newest and the best arm to a summary, and forget dropped arms; on all ranks.
 
         Args:

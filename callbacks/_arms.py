@@ -21,8 +21,8 @@ _LOST = ("worse (certified", "worse")
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
-    """One arm.
+class TrainedArm:
+    """An arm of a training run: weights that it has had, and a variant of the sampler.
 
     Args:
         step: the ``global_step`` of the weights.
@@ -30,7 +30,7 @@ class Arm:
         variant: name of the sampler variant.
 
     Example:
-        >>> Arm(8, True, "cfg3").name, Arm(8, True, "cfg3").weights, Arm(8).name
+        >>> TrainedArm(8, True, "cfg3").name, TrainedArm(8, True, "cfg3").weights, TrainedArm(8).name
         ('step8-avg/cfg3', 'step8-avg', 'step8')
     """
 
@@ -160,7 +160,7 @@ def losers(rows: Iterable[Mapping[str, Any]], best: str) -> list[str]:
     return [row["arm"] for row in sorted(rows, key=key) if row["arm"] != best]
 
 
-def surplus(arms: Iterable[Arm], losers: Iterable[str], keep: str | None, max_arms: int) -> list[Arm]:
+def surplus(arms: Iterable[TrainedArm], losers: Iterable[str], keep: str | None, max_arms: int) -> list[TrainedArm]:
     """Return the arms to drop so that those of ``max_arms`` checkpoints remain.
 
     A checkpoint goes with all of its arms, and it is as good as the best of them.
@@ -172,7 +172,7 @@ def surplus(arms: Iterable[Arm], losers: Iterable[str], keep: str | None, max_ar
         max_arms: how many checkpoints may remain.
 
     Example:
-        >>> arms = [Arm(1), Arm(1, variant="b"), Arm(2), Arm(2, variant="b"), Arm(3), Arm(3, variant="b")]
+        >>> arms = [TrainedArm(step, variant=variant) for step in (1, 2, 3) for variant in ("", "b")]
         >>> [arm.name for arm in surplus(arms, ["step1", "step2", "step2/b", "step3", "step1/b"], "step3/b", 2)]
         ['step2', 'step2/b']
     """

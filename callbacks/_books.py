@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tm_bandit.callbacks._arms import Arm
+from tm_bandit.callbacks._arms import TrainedArm
 from tm_bandit.callbacks._resume import STATE_VERSION, Resumed, ResumePoint
 from tm_bandit.callbacks._sidecar import sidecar_name, validation_id
 from tm_bandit.callbacks._store import ArmStore
@@ -37,7 +37,7 @@ class Books:
         confirmed: as ``dumped``, for the newest checkpoint that is known to be on disk.
     """
 
-    arms: dict[str, Arm] = field(default_factory=dict)
+    arms: dict[str, TrainedArm] = field(default_factory=dict)
     known: list[str] = field(default_factory=list)
     failures: dict[str, int] = field(default_factory=dict)
     admitted: dict[str, str] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Books:
         """Name of the last validation; empty if there was none."""
         return self.lineage[-1] if self.lineage else ""
 
-    def admit(self, arm: Arm) -> None:
+    def admit(self, arm: TrainedArm) -> None:
         """Add a new arm."""
         self.arms[arm.name] = arm
         self.known.append(arm.name)
@@ -135,7 +135,7 @@ class Books:
             variants: names of the sampler variants that are listed now.
         """
         state, listed = resumed.state, set(variants)
-        arms = [Arm(**values) for values in state["arms"]]
+        arms = [TrainedArm(**values) for values in state["arms"]]
         self.arms = {arm.name: arm for arm in arms if arm.variant in listed}
         self.lineage = list(resumed.lineage)
         vars(self).update({name: copy(state[name]) for name in _AS_IT_IS})

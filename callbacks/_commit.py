@@ -9,6 +9,7 @@ from lightning.pytorch import Trainer
 
 from tm_bandit.callbacks import _report
 from tm_bandit.callbacks._books import Books
+from tm_bandit.callbacks._loggers import publish
 from tm_bandit.callbacks._report import HistoryText, Say, Summary
 from tm_bandit.callbacks._sidecar import write_sidecar
 from tm_bandit.callbacks._store import ArmStore
@@ -77,7 +78,7 @@ class Commit:
         """
         with _report.never_fatal(self.say, "the result could not be written"):
             _report.write_result(self.store.folder, result, self._history.read(result.history))
-        _report.publish(self.trainer, self.key, result, self.say)
+        publish(self.trainer, self.key, result, self.say)
 
     def is_safe(self, summary: Summary | None, books: Books) -> bool:
         """Whether the file of the best arm is there under its name."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from lightning.pytorch import Trainer
@@ -24,21 +22,6 @@ def ranks_of(trainer: Trainer) -> Ranks:
     return Ranks(trainer.global_rank, trainer.world_size, trainer.strategy.root_device)
 
 
-@contextmanager
-def agreed(ranks: Ranks) -> Iterator[None]:
-    """Raise what goes wrong in the block on all ranks: the others must learn of it before they wait for this one.
-
-    Args:
-        ranks: the processes.
-    """
-    error: Exception | None = None
-    try:
-        yield
-    except Exception as failure:  # any: see above
-        error = failure
-    ranks.agree(error)
-
-
 def check_shared(folder: Path, ranks: Ranks, everywhere: bool) -> None:
     """Check that all ranks see the folder that rank 0 has made.
 
@@ -50,7 +33,7 @@ def check_shared(folder: Path, ranks: Ranks, everywhere: bool) -> None:
     Raises:
         InputError: on all ranks, if the folder is not shared.
     """
-    with agreed(ranks):
+    with ranks.agreed():
         if everywhere and not folder.is_dir():
             raise InputError(
                 f"Expected {folder} on a file system that all nodes share, but rank {ranks.rank} does not see it; give "
@@ -71,4 +54,27 @@ def refuse_sharded(trainer: Trainer) -> None:
         raise InputError(
             f"Expected a strategy that keeps the whole module on every device, but got "
             f"{type(trainer.strategy).__name__}; use strategy='ddp' or a single device, or set evaluate='after'."
+        )
+
+
+def check_whole(trainer: Trainer) -> None:
+    """Refuse strategies that would write a checkpoint in pieces.
+
+    Args:
+        trainer: the running Trainer.
+
+    Raises:
+        InputError: if no whole checkpoint would be written.
+    """
+    strategy, advice = trainer.strategy, ""
+    if isinstance(strategy, FSDPStrategy) and strategy._state_dict_type != "full":
+        advice = "use FSDPStrategy(state_dict_type='full')"
+    elif isinstance(strategy, ModelParallelStrategy) and strategy._save_distributed_checkpoint:
+        advice = "use ModelParallelStrategy(save_distributed_checkpoint=False)"
+    elif isinstance(strategy, DeepSpeedStrategy):
+        advice = "convert its folders with `zero_to_fp32.py`, and let `tm-bandit watch` look at the files"
+    if advice:
+        raise InputError(
+            f"Expected a strategy that writes whole checkpoints for evaluate='after', but got "
+            f"{type(strategy).__name__}, which writes them in pieces; {advice}."
         )

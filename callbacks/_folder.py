@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import re
-import secrets
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 from lightning.pytorch import Trainer
 
-from tm_bandit._files import check_regular
+from tm_bandit._files import check_regular, is_temporary, temporary_name
 from tm_bandit._lock import FileLock
 from tm_bandit.errors import InputError
 
@@ -27,8 +26,8 @@ _MARKERS = (OWNER, "files.json", "stats.pt")
 #: A file that a run writes: no separators, and no leading dot but that of a file under way.
 _NAME = re.compile(r"\.?[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
-#: Names under which :func:`~tm_bandit._files.atomic_write` leaves a file of ours when the process is killed.
-_TEMPORARY = re.compile(r"\.(stats|selection|reference|run)[A-Za-z0-9-]*\.[0-9a-f]{8}\.tmp(\.pt|\.json|\.npz|\.png)")
+#: What our files under way are called.
+_STEMS = "(stats|selection|reference|run)[A-Za-z0-9-]*"
 
 
 class RunFolder:
@@ -119,7 +118,7 @@ class RunFolder:
     def sweep(self) -> None:
         """Delete the temporary files that a killed process left behind."""
         for name in self.names(".*.tmp.*"):
-            if _TEMPORARY.fullmatch(name):
+            if is_temporary(name, _STEMS):
                 self.delete(name)
 
 
@@ -217,7 +216,7 @@ def _versions(root: Path) -> Iterator[Path]:
 
 
 def _try_out(folder: Path) -> None:
-    probe = folder / f".run.{secrets.token_hex(4)}.tmp.json"
+    probe = folder / temporary_name("run", ".json")
     try:
         probe.write_text("{}", encoding="utf-8")
     finally:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from lightning.pytorch import Trainer
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
-from tm_bandit.callbacks._distributed import agreed
 from tm_bandit.callbacks._folder import RunFolder, claim, default_root, find, home
 from tm_bandit.callbacks._resume import ResumePoint
 from tm_bandit.execution.ranks import Ranks, idle_ranks
@@ -35,7 +34,7 @@ def open_folder(
     run = ranks.tell(secrets.token_hex(8)) if point is None else point.state["run"]
     root, found = _wanted_folder(settings, trainer, ranks), None
     folder: RunFolder | None = None
-    with agreed(ranks):
+    with ranks.agreed():
         if ranks.is_zero and not is_dev_run(trainer):
             if point is not None:
                 hint = point.state["folder"]

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tm_bandit._failures import reason_of, warn_of_failure
 from tm_bandit.callbacks._also import Companions
-from tm_bandit.callbacks._arms import Arm
+from tm_bandit.callbacks._arms import TrainedArm
 from tm_bandit.callbacks._report import Advance
 from tm_bandit.callbacks._sampling import RowSampler
 from tm_bandit.callbacks._store import ArmStore
 from tm_bandit.callbacks._weights import Borrowed, Fitted
 from tm_bandit.errors import BanditError, InputError
-from tm_bandit.execution.conditions import chunk_of
-from tm_bandit.execution.draw import chunk_seed
+from tm_bandit.execution.kit import part_of
 from tm_bandit.execution.ranks import Share
 from tm_bandit.pull import Pull
 from tm_bandit.selection.selector import ModelSelector
@@ -58,7 +58,7 @@ class PullLoop:
 
     rows: RowSampler
     store: ArmStore
-    arms: Mapping[str, Arm]
+    arms: Mapping[str, TrainedArm]
     batch_size: int
     companions: Companions
     _fitted: dict[str, Fitted] = field(default_factory=dict, init=False)
@@ -93,7 +93,7 @@ class PullLoop:
                 try:
                     selector.tell(pull, rows)
                 except Exception as error:  # bad rows, or algebra that fails on them: other ranks wait for an order
-                    outcome.unusable[pull.arm] = f"{type(error).__name__}: {error}"
+                    outcome.unusable[pull.arm] = reason_of(error)
             if pull.arm in outcome.reasons:
                 if selector is not None:
                     with suppress(InputError):  # algebra may fail when the rows are already counted
@@ -113,35 +113,38 @@ class PullLoop:
             return next(iter(selector.ask()), None)
         except InputError as error:  # conditions that cannot be obtained: other ranks wait for an order
             name = selector.select() or ""
-            outcome.failed[name] = f"{type(error).__name__}: {error}"
+            outcome.failed[name] = reason_of(error)
             selector.hold_arm(name)
         return self._next(selector, outcome)
 
     def _draw(self, borrowed: Borrowed, pull: Pull) -> tuple[Tensor | None, list[Tensor], str | None]:
         """Return the rows of the pull or why there are none, the same on all ranks, and this rank's samples."""
         arm = self.arms[pull.arm]
-        part: Tensor | Exception
+        mine: Tensor | Exception
         samples: list[Tensor] = []
+        conditions: list[Any] = []
         try:
             # Put in again for every pull: what a sampler changes in the module must not reach the next pull, which may
             # be drawn by another number of ranks, or after an interruption.
             borrowed.put(self._weights(borrowed, arm.weights))
             parts = []
             for chunk in self.share.chunks(self.ranks.rank):
-                seed, given = chunk_seed(pull.seed, chunk), chunk_of(pull.conditions, chunk, self.rows.chunk_size)
-                parts.append(self.rows.rows(self.store.trainer, borrowed.module, arm.variant, seed, given))
-                samples.append(self.rows.latest)
-            part = torch.cat(parts)
+                part = part_of(pull, chunk, self.rows.chunk_size)
+                given = (part.seed, part.conditions, samples.append)
+                parts.append(self.rows.rows(self.store.trainer, borrowed.module, arm.variant, *given))
+                conditions.append(part.conditions)
+            mine = torch.cat(parts)
         except Exception as error:  # whatever a sampler raises: training continues without this arm
-            part, reason = error, reason_of(error)
+            mine, reason = error, reason_of(error)
             if reason not in self._logged:  # eight arms that fail for one reason are one traceback
                 self._logged.add(reason)
                 warn_of_failure(f"The arm {pull.arm!r} could not be sampled: {reason}", error)
         try:
-            rows = self.share.merge(self.ranks.gather(part))
+            rows = self.share.merge(self.ranks.gather(mine))
         except BanditError as error:
-            return None, [], f"{type(error).__name__}: {error}"
-        self.companions.add(pull.arm, samples, self.share.own(self.ranks.rank, sum(map(len, samples))))
+            return None, [], reason_of(error)
+        own = self.share.own(self.ranks.rank, sum(map(len, samples)))
+        self.companions.add(pull.arm, samples, own, conditions)
         return rows, samples, None
 
     def _weights(self, borrowed: Borrowed, name: str) -> Fitted:

@@ -13,21 +13,18 @@ from torch.utils._pytree import tree_unflatten
 from torch.utils.data import DataLoader
 
 from tm_bandit._weights_file import content_tag
-from tm_bandit.errors import InputError, NotReadyError, WeightsError
+from tm_bandit.errors import InputError, NotReadyError, WeightsError, brief
 from tm_bandit.execution.ranks import Ranks
 from tm_bandit.functional.moments import Moments, add_rows_, merge_moments, moments_from_rows
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.metrics.referenced_metric import ReferencedMetric
 from tm_bandit.reference import ReferenceStatistics
-from tm_bandit.reference_rows import RowCollector
+from tm_bandit.reference_rows import MOST_ROWS, RowCollector
 
 #: Where the real images of a batch are: an index, a key, a callable, or ``None`` to look for them.
 RealLike = Callable[[Any], Tensor] | str | int | None
 
 REFERENCE = "reference.npz"
-
-#: Rows of real images that are kept for metrics that need them, over all ranks; beyond that, a random subset.
-_MOST_ROWS = 10_000
 
 #: Keys under which data sets usually keep their images.
 _KEYS = ("image", "images", "img", "imgs", "pixel_values", "x", "input", "inputs", "data", "real")
@@ -116,7 +113,7 @@ class ReferenceCollector:
         self.metric = metric
         self.real = real
         self._moments: Moments | None = None
-        self._kept = RowCollector(_MOST_ROWS) if metric.traits.reference == "rows" else None
+        self._kept = RowCollector(MOST_ROWS) if metric.traits.reference == "rows" else None
 
     def check(self, batches: Iterable[Any] | None, device: torch.device) -> None:
         """Look at a first batch before any training time is spent.
@@ -186,7 +183,7 @@ class ReferenceCollector:
         except Exception as error:  # also what a feature network raises on a wrong shape
             raise InputError(
                 f"Expected real images that {type(self.metric).__name__} accepts in the validation batches, but got "
-                f"{_describe(images)} ({type(error).__name__}: {error}); give real= the index, the key or a function "
+                f"{_describe(images)} ({brief(error)}); give real= the index, the key or a function "
                 "`batch -> images`."
             ) from error
 
@@ -196,7 +193,7 @@ def _gather_rows(mine: Tensor, width: int, ranks: Ranks) -> Tensor:
     counts = ranks.all_of(len(mine))
     padded = mine.new_zeros(max(counts), width)
     padded[: len(mine)] = mine.reshape(-1, width)
-    collector = RowCollector(_MOST_ROWS)
+    collector = RowCollector(MOST_ROWS)
     for part, count in zip(ranks.gather(padded).cpu(), counts, strict=True):
         collector.add(part[:count])
     return collector.rows()

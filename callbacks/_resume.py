@@ -9,7 +9,7 @@ from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_warn
 
-from tm_bandit.callbacks._arms import Arm
+from tm_bandit.callbacks._arms import TrainedArm
 from tm_bandit.callbacks._folder import RunFolder
 from tm_bandit.callbacks._sidecar import Sidecar, check_state, choose, read_sidecars, restrict
 from tm_bandit.callbacks._store import ArmStore
@@ -133,7 +133,7 @@ def _load(
             statistics = sidecar.statistics()
             dropped = {arm["name"] for arm in statistics["arms"] if arm["retired"] is not None}
             _recover(store, state)
-            arms = [Arm(**values) for values in state["arms"]]
+            arms = [TrainedArm(**values) for values in state["arms"]]
             # Arms of this checkpoint that were dropped later come back if their files are still there.
             back = [arm.name for arm in arms if arm.name in dropped and arm.weights in store.files]
             selector.load_state_dict(restrict(statistics, known - set(back)))
@@ -154,7 +154,7 @@ def _load(
     return None
 
 
-def _say_what_is_lost(folder: RunFolder, arms: list[Arm], back: list[str], selector: ModelSelector) -> None:
+def _say_what_is_lost(folder: RunFolder, arms: list[TrainedArm], back: list[str], selector: ModelSelector) -> None:
     gone = [arm.name for arm in arms if arm.name in selector.retired]
     if gone:
         rank_zero_warn(
@@ -174,4 +174,4 @@ def _same_weights(sidecar: Sidecar, saved: Mapping[str, Any]) -> set[str]:
     """Return the arms of the checkpoint whose weights the sidecar has seen."""
     tags = sidecar.tags
     mine = {name for name, filed in saved["files"].items() if filed["tag"] and tags.get(name) == filed["tag"]}
-    return {arm.name for arm in (Arm(**values) for values in saved["arms"]) if arm.weights in mine}
+    return {arm.name for arm in (TrainedArm(**values) for values in saved["arms"]) if arm.weights in mine}

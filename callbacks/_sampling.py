@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,11 +11,11 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
 from tm_bandit._guards import seed_all
-from tm_bandit.errors import BanditError, InputError, NotReadyError, WeightsError
+from tm_bandit.errors import BanditError, InputError, NotReadyError, WeightsError, brief
 from tm_bandit.execution.conditions import Conditions, chunk_of
 from tm_bandit.execution.draw import Sampler, draw_rows
 from tm_bandit.metrics.base import OptimisticMetric
-from tm_bandit.selection.checkpoints import SamplerLike, bind_sampler
+from tm_bandit.selection.modules import SamplerLike, bind_sampler
 from tm_bandit.selection.repeats import may_come_again, repeats
 
 
@@ -24,7 +24,7 @@ class RowSampler:
     """Draws rows from the live module with whatever weights it holds at the moment.
 
     Args:
-        sampler: see :func:`~tm_bandit.selection.checkpoints.bind_sampler`.
+        sampler: see :func:`~tm_bandit.selection.modules.bind_sampler`.
         metric: turns samples into rows.
         variants: keyword arguments of the sampler by variant.
         chunk_size: samples per call of the sampler, always the same, so that compiled modules compile once.
@@ -37,16 +37,6 @@ class RowSampler:
     chunk_size: int
     conditions: Conditions | None = None
     _bound: dict[str, Sampler] = field(default_factory=dict, init=False)
-    #: The samples of the last chunk, as they were drawn.
-    latest: Tensor = field(default_factory=lambda: torch.zeros(0), init=False)
-
-    def check(self, module: LightningModule) -> None:
-        """Raise an ``InputError`` if the module has no method to sample with, or one that takes no conditions.
-
-        Args:
-            module: the module that is being trained.
-        """
-        bind_sampler(module, self.sampler, {}, conditioned=self.conditions is not None)
 
     def rehearse(self, trainer: Trainer, module: LightningModule, batch_size: int) -> None:
         """Draw one chunk of every variant and check that the metric can use it, before any training time is spent.
@@ -81,7 +71,15 @@ class RowSampler:
                     f"score, but got {_text(error)}; repair it before training, or pass another sampler=."
                 ) from error
 
-    def rows(self, trainer: Trainer, module: LightningModule, variant: str, seed: int, conditions: Any = ()) -> Tensor:
+    def rows(
+        self,
+        trainer: Trainer,
+        module: LightningModule,
+        variant: str,
+        seed: int,
+        conditions: Any = (),
+        seen: Callable[[Tensor], object] | None = None,
+    ) -> Tensor:
         """Return the rows of one chunk; seeds the global random states, which the caller has set aside.
 
         Args:
@@ -90,6 +88,7 @@ class RowSampler:
             variant: name of the sampler variant.
             seed: seed of the chunk.
             conditions: of the chunk; empty if there are none.
+            seen: gets the samples before they are scored.
 
         Raises:
             ArmError: if the sampler fails, or does not return ``chunk_size`` samples that the metric can take.
@@ -99,13 +98,8 @@ class RowSampler:
             context = trainer.precision_plugin.val_step_context
             self._bound[variant] = bind_sampler(module, self.sampler, self.variants[variant], context)
         seed_all(seed)
-
-        def draw(num_samples: int, **given: Any) -> Tensor:
-            self.latest = self._bound[variant](num_samples, **given)
-            return self.latest
-
-        return draw_rows(draw, self.chunk_size, seed, self.metric, conditions=conditions)
+        return draw_rows(self._bound[variant], self.chunk_size, seed, self.metric, conditions=conditions, seen=seen)
 
 
 def _text(error: Exception) -> str:
-    return f"this: {error}".rstrip(".") if isinstance(error, BanditError) else f"{type(error).__name__}: {error}"
+    return f"this: {error}".rstrip(".") if isinstance(error, BanditError) else brief(error)

@@ -15,12 +15,13 @@ from tm_bandit._guards import preserved_rng
 from tm_bandit._weights_file import content_tag
 from tm_bandit.callbacks import _reference, _report
 from tm_bandit.callbacks._also import Companions
-from tm_bandit.callbacks._arms import Arm, losers, note_variant, surplus
+from tm_bandit.callbacks._arms import TrainedArm, losers, note_variant, surplus
 from tm_bandit.callbacks._books import STRIKES, Books
 from tm_bandit.callbacks._checkpoint import is_on_disk
 from tm_bandit.callbacks._commit import Commit
-from tm_bandit.callbacks._distributed import agreed, check_shared, ranks_of
+from tm_bandit.callbacks._distributed import check_shared, ranks_of
 from tm_bandit.callbacks._folder import disown
+from tm_bandit.callbacks._loggers import PLOT, publish
 from tm_bandit.callbacks._opening import is_dev_run, is_validation_next, open_folder, warn_of_idle_ranks
 from tm_bandit.callbacks._pulls import Outcome, PullLoop
 from tm_bandit.callbacks._report import Summary
@@ -67,15 +68,10 @@ class Session:
         self._collector: _reference.ReferenceCollector | None = None
         self._borrower: ReferencedMetric | None = None
         self._summary: Summary | None = None
-        self._rows = self.row_sampler(settings)
+        given = (settings.sampler, settings.metric, settings.variants, settings.chunk_size)
+        self._rows = RowSampler(*given, Conditions.of(settings.conditions))
         self._said: set[str] = set()
         self._companions = Companions(settings.also, self._say)
-
-    @staticmethod
-    def row_sampler(settings: BanditCheckpoint) -> RowSampler:
-        """Return what draws rows as the callback specifies."""
-        conditions = Conditions.of(settings.conditions)
-        return RowSampler(settings.sampler, settings.metric, settings.variants, settings.chunk_size, conditions)
 
     def open(self, point: ResumePoint | None) -> Summary | None:
         """Prepare everything and refuse what would fail later; return what a resumed training run already knows.
@@ -118,7 +114,7 @@ class Session:
     def _rehearse(self) -> None:
         """Draw a sample, look at a validation batch, write the weights: a mistake costs seconds, not an epoch."""
         with self._borrowing() as borrowed:
-            with agreed(self.ranks):
+            with self.ranks.agreed():
                 if self._collector is not None and self.trainer.enable_validation:
                     self._collector.check(_reference.validation_loaders(self.trainer), self.module.device)
                 self._rows.rehearse(self.trainer, self.module, self.settings.batch_size)
@@ -148,7 +144,7 @@ class Session:
 
     def _start_selector(self) -> None:
         """Make the selector, which needs the reference, and give it the arms of a resumed training run."""
-        with agreed(self.ranks):
+        with self.ranks.agreed():
             outcome = self._make_selector() if self.ranks.is_zero else None
         tables = ("files", "tags", "born", "dropped")
         self.books, self.cut_off, self._summary, found = self.ranks.tell(
@@ -279,7 +275,7 @@ class Session:
                 self.store.write(name, borrowed)
         names = []
         for averaged, weights in sources.items():
-            arms = [Arm(step, averaged, variant) for variant in self.settings.variants]
+            arms = [TrainedArm(step, averaged, variant) for variant in self.settings.variants]
             arms = [arm for arm in arms if arm.name not in self.books.known]
             if arms:
                 names.append(arms[0].weights)
@@ -412,13 +408,13 @@ class Session:
     def publish(self) -> None:
         """Draw the plot for the folder and the loggers; on rank 0."""
         if self.ranks.is_zero and self._summary is not None and self.store.active:
-            picture, run = self.store.folder.path(_report.PLOT), self.store.folder.run
-            _report.publish(self.trainer, self.settings.key, self._summary.result, self._say, picture, run)
+            picture, run = self.store.folder.path(PLOT), self.store.folder.run
+            publish(self.trainer, self.settings.key, self._summary.result, self._say, picture, run)
 
     def finish(self) -> None:
         """Delete what was dropped: training has ended, and all checkpoints are on disk."""
         if self.store.active and self.books.lineage and self._resumed is None:
-            if not self.store.folder.has(_report.PLOT):
+            if not self.store.folder.has(PLOT):
                 self.publish()  # a run resumed at its very end does not reach `on_train_end`
             self.books.close()
             if self.ranks.is_zero and self._disk.is_safe(self._summary, self.books):
@@ -429,7 +425,7 @@ class Session:
 
     def hold(self) -> None:
         """Keep other processes from training in the folder of the run; on all ranks."""
-        with agreed(self.ranks):
+        with self.ranks.agreed():
             if self.store.active and self.ranks.is_zero:
                 self.store.folder.lock()
 

@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import torch
@@ -18,6 +18,7 @@ from tm_bandit._files import atomic_write
 from tm_bandit.callbacks._folder import RunFolder
 from tm_bandit.errors import brief
 from tm_bandit.report.encoding import decode_history
+from tm_bandit.selection.verdict import Verdict
 
 #: The sidecars of version 0.1: the newest, and the one before it.
 _OLD = ("stats.pt", "stats.previous.pt")
@@ -212,8 +213,10 @@ def restrict(state: dict[str, Any], known: Container[str]) -> dict[str, Any]:
     """
     history = state["history"]
     kept = [index for index, name in enumerate(history["arm"]) if name in known]
+    said = state.get("verdict")  # version 0.1 did not keep it
     return {
         **state,
+        "verdict": None if said is None else asdict(Verdict(**said).among(known)),
         "arms": [arm for arm in state["arms"] if arm["name"] in known],
         "history": {column: [values[index] for index in kept] for column, values in history.items()},
     }

@@ -10,7 +10,7 @@ from lightning.pytorch.callbacks import WeightAveraging
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from tm_bandit.selection.checkpoints import match_weights
+from tm_bandit.selection.modules import match_weights
 
 Weights = dict[str, Tensor]
 

@@ -19,10 +19,10 @@ from torchmetrics import Metric, MetricCollection
 from typing_extensions import override
 
 from tm_bandit._arguments import check_choice, check_count, check_path
-from tm_bandit.callbacks._after import Afterwards, check_whole
+from tm_bandit.callbacks._after import Afterwards
 from tm_bandit.callbacks._also import check_also
 from tm_bandit.callbacks._arms import check_variants, newcomer_burn_in, variant_of
-from tm_bandit.callbacks._distributed import refuse_sharded
+from tm_bandit.callbacks._distributed import check_whole, refuse_sharded
 from tm_bandit.callbacks._opening import is_dev_run, warn_of_burn_in
 from tm_bandit.callbacks._report import RESULT, Summary, log_scalars, passed_over
 from tm_bandit.callbacks._resume import ResumePoint
@@ -32,6 +32,7 @@ from tm_bandit.errors import InputError
 from tm_bandit.execution.ranks import default_chunk_size
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.report.result import SelectionResult
+from tm_bandit.selection.modules import bind_sampler
 from tm_bandit.selection.selector import ModelSelector
 
 #: Arms get tens of pulls here, not hundreds: with the selector's own ten per cent, nearly every pull would trigger a
@@ -98,7 +99,8 @@ class BanditCheckpoint(Checkpoint):
         conditions: as in :class:`~tm_bandit.ModelSelector`; the sampler gets those of its chunk as ``conditions=``.
         also: other metrics, ours or torchmetrics', of the same samples: their values for the newest arm and for the
             best one are logged as ``{key}/current/<name>`` and ``{key}/best/<name>``, at no further sampling cost. They
-            do not take part in the choice, need their references, and start over when training is resumed.
+            do not take part in the choice, need their references, and start over when training is resumed. Those
+            that need conditions get ``conditions``.
         evaluate: ``"after"`` only writes the arms during training and compares them at the end: for strategies that
             shard the module (FSDP, ModelParallel), with which no process could sample, or to leave the work to
             ``tm-bandit watch``. The budgets of all validations are then spent at the end.
@@ -189,7 +191,7 @@ class BanditCheckpoint(Checkpoint):
         self.burn_in = burn_in
         self.pairing = pairing
         self.conditions = conditions
-        self.also = check_also(also)
+        self.also = check_also(also, conditions is not None)
         self.evaluate = check_choice("evaluate", evaluate, ("validation", "after"))
         if self.evaluate == "after" and self.also is not None:
             raise InputError("Expected no also= with evaluate='after', which draws nothing during training.")
@@ -297,7 +299,7 @@ class BanditCheckpoint(Checkpoint):
             )
         if self.evaluate == "validation" and not is_dev_run(trainer):
             warn_of_burn_in(self, self.newcomers(trainer))
-        Session.row_sampler(self).check(pl_module)
+        bind_sampler(pl_module, self.sampler, {}, conditioned=self.conditions is not None)  # refuses what cannot be
         if not trainer.enable_validation:
             rank_zero_warn(
                 f"BanditCheckpoint({self.key!r}) works in validations, but this training has none (it needs a "

@@ -3,6 +3,8 @@
 import sys
 from pathlib import Path
 
+from docutils import nodes
+
 from tm_bandit.__about__ import __version__
 
 sys.path.insert(0, str(Path(__file__).parent))  # for _gallery.py
@@ -49,3 +51,14 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "show_memory": False,
 }
+
+
+def dashes(app, doctree):
+    """Put a dash between an argument and its description, where Sphinx has two hyphens."""
+    for text in [text for text in doctree.findall(nodes.Text) if text == " -- "]:
+        text.parent.replace(text, nodes.Text(" – "))
+
+
+def setup(app):
+    """Register what is done beside Sphinx's own work."""
+    app.connect("doctree-read", dashes)

@@ -97,7 +97,7 @@ def witness(runs: int) -> plt.Figure:
     top = 5 * arm.truth
     axis.fill_between(
         counts, [max(0.0, float(x)) for x in low], [min(top, float(x)) for x in high], color=GREY, alpha=0.2, lw=0,
-        label="95 % interval",
+        label="95% interval",
     )  # fmt: skip
     axis.axhline(arm.truth, color="black", ls=":", lw=1.2, label="truth")
     axis.set(xscale="log", xlabel="samples", ylabel="FID", ylim=(0, top))

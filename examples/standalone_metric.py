@@ -51,7 +51,7 @@ def main(fast: bool) -> None:
 
     looks = (50, 200) if fast else (50, 200, 800, 3200)
     generator = torch.Generator().manual_seed(0)
-    print(f"{'model':14} {'n':>5} {'FID':>7} {'debiased':>9} {'95 % interval':>18} {'IS':>6} {'95 % interval':>14}")
+    print(f"{'model':14} {'n':>5} {'FID':>7} {'debiased':>9} {'95% interval':>18} {'IS':>6} {'95% interval':>14}")
     for look in looks:
         for name, model in models.items():
             while fid[name].num_samples < look:

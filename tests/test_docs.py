@@ -1,6 +1,7 @@
 """The docs site builds without a warning and misses nothing that is public; its code and figures run."""
 
 import importlib
+import importlib.util
 import re
 import runpy
 import shlex
@@ -27,6 +28,8 @@ def test_site_builds_without_warnings_and_the_reference_is_complete(tmp_path):
     one = "sphinx_gallery_conf.filename_pattern=/tune_sampler"  # the other examples have tests of their own
     assert build_main(["-q", "-W", "--keep-going", "-b", "html", "-D", one, str(DOCS), str(tmp_path)]) == 0
     pages = "".join(page.read_text() for page in (tmp_path / "api").glob("*.html"))
+    assert " – " in pages
+    assert "</strong> -- " not in pages, "an argument and its description are divided by a dash"
     for module in ("", ".callbacks", ".policies", ".functional", ".extractors", ".simulation"):
         package = importlib.import_module(f"tm_bandit{module}")
         for name in package.__all__:
@@ -94,3 +97,22 @@ def test_links_between_pages_lead_somewhere():
         for target in re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", page.read_text()):
             if not target.startswith("http"):
                 assert (page.parent / target).exists(), f"{page}: {target}"
+
+
+def test_every_table_of_the_benchmarks_is_on_a_page_and_its_command_exists():
+    text = "".join(page.read_text() for page in PAGES)
+    shown = set(re.findall(r"\{include\} \S*/benchmarks/results/(\S+\.md)", text))
+    results = DOCS.parent / "benchmarks" / "results"
+    kept = {path.relative_to(results).as_posix() for path in results.rglob("*.md")}
+    assert kept == shown
+    commands = set(re.findall(r"`python -m (benchmarks(?:\.\w+)?)[ `]", (DOCS / "benchmarks.md").read_text()))
+    assert {"benchmarks.paired", "benchmarks.cost", "benchmarks.kid"} <= commands
+    assert all(importlib.util.find_spec(name) for name in commands)
+
+
+def test_files_of_the_benchmarks_that_are_named_exist():
+    root = DOCS.parent
+    texts = [*PAGES, *(root / "tm_bandit").rglob("*.py"), *(root / "callbacks").rglob("*.py"), *root.glob("*.md")]
+    named = {name for path in texts for name in re.findall(r"benchmarks/[\w/]+\.(?:md|json|py)", path.read_text())}
+    assert "benchmarks/cures.py" in named
+    assert not [name for name in named if not (root / name).exists()]

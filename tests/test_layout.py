@@ -37,6 +37,13 @@ def test_no_two_modules_share_a_name():
     assert [name for name, count in counts.items() if count > 1] == []
 
 
+def test_no_two_classes_share_a_name():
+    files = [path for room in ROOMS for path in (PACKAGE / room).glob("*.py")]
+    parts = [part for path in files for part in ast.parse(path.read_text()).body]
+    counts = Counter(part.name for part in parts if isinstance(part, ast.ClassDef))
+    assert [name for name, count in counts.items() if count > 1] == []
+
+
 #: What each room may import, besides the modules that are in none: imports point one way.
 LOWER = {
     **dict.fromkeys(("data", "extractors", "functional", "policies", "report"), ""),

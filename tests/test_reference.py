@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,9 +13,7 @@ from tests._make import scaled_rows
 from tm_bandit import ReferenceStatistics
 from tm_bandit.errors import InputError
 
-
-def draw(seed, count, dim=4):
-    return scaled_rows(seed, count, dim)
+draw = partial(scaled_rows, dim=4)
 
 
 def test_features_in_one_piece_or_in_batches():
@@ -111,13 +110,13 @@ def test_too_few_or_unequal_rows():
     with pytest.raises(InputError, match="but got 0"):
         ReferenceStatistics.from_features([])
     with pytest.raises(InputError, match=r"\(n, 4\), but got \(2, 3\)"):
-        ReferenceStatistics.from_features([draw(0, 5), draw(0, 2, 3)])
+        ReferenceStatistics.from_features([draw(0, 5), draw(0, 2, dim=3)])
     with pytest.raises(InputError, match="`num_samples` to be an integer of at least 2, but got 1"):
         ReferenceStatistics(torch.zeros(2), torch.eye(2), num_samples=1)
 
 
 def test_rounding_in_float32_files_is_forgiven():
-    rows = draw(4, 5, 40).double()  # singular: the least eigenvalues come out slightly negative in float32
+    rows = draw(4, 5, dim=40).double()  # singular: the least eigenvalues come out slightly negative in float32
     sigma = torch.from_numpy(np.cov(rows.numpy(), rowvar=False)).float()
     assert float(torch.linalg.eigvalsh(sigma.double())[0]) < 0
     reference = ReferenceStatistics(rows.mean(dim=0), sigma)
@@ -126,7 +125,7 @@ def test_rounding_in_float32_files_is_forgiven():
 
 
 def test_copies_are_the_same_object_and_pickles_stay_small():
-    reference = ReferenceStatistics.from_features(draw(5, 300, 60))
+    reference = ReferenceStatistics.from_features(draw(5, 300, dim=60))
     assert copy.deepcopy(reference) is reference
     assert copy.copy(reference) is reference
     bare = len(pickle.dumps(reference))

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -81,6 +82,16 @@ def test_statistics_with_rows(tmp_path):
     assert torch.equal(few.covariance, ReferenceStatistics.from_features(draw()).covariance)
     assert ReferenceStatistics.from_features(draw()).rows is None
     assert ReferenceStatistics.from_images([draw().reshape(40, 3, 1)], torch.nn.Flatten(), keep_rows=5).rows is not None
+
+
+def test_a_cap_that_nobody_chose_is_said(monkeypatch):
+    monkeypatch.setattr("tm_bandit.reference._MOST_ROWS", 30)
+    with pytest.warns(UserWarning, match=r"Kept a random 30 of 40 rows \(seed 3\); give keep_rows= as a number"):
+        assert len(ReferenceStatistics.from_features(draw(), keep_rows=True, seed=3).rows) == 30
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(ReferenceStatistics.from_features(draw(30), keep_rows=True).rows) == 30
+        assert len(ReferenceStatistics.from_features(draw(), keep_rows=10).rows) == 10
 
 
 def test_clean_fids_files_hold_rows_alone(tmp_path):

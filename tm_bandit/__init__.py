@@ -1,4 +1,4 @@
-"""Pick the best generative model with the fewest samples."""
+"""Pick the best generative model with few samples."""
 
 from __future__ import annotations
 

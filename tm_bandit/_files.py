@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterable, Iterator
@@ -13,8 +14,6 @@ from typing import NamedTuple
 
 from tm_bandit._arguments import check_path
 from tm_bandit.errors import InputError
-
-__all__ = ["Stamp", "atomic_write", "check_regular", "check_writable", "stamp_of"]
 
 
 class Stamp(NamedTuple):
@@ -91,6 +90,25 @@ def check_writable(path: str | os.PathLike[str], inputs: Iterable[str | os.PathL
     return target
 
 
+def temporary_name(stem: str, suffix: str = "") -> str:
+    """Return the name of a file under way: hidden, and another one each time."""
+    return f".{stem}.{secrets.token_hex(4)}.tmp{suffix}"
+
+
+def is_temporary(name: str, stems: str) -> bool:
+    """Whether a name is one of :func:`temporary_name`, so that the file may go if nobody is at work.
+
+    Args:
+        name: the name.
+        stems: pattern of the stems that it may have.
+
+    Example:
+        >>> is_temporary(temporary_name("watch", ".pt"), "watch|best"), is_temporary(".watch.tmp.pt", "watch|best")
+        (True, False)
+    """
+    return re.fullmatch(rf"\.({stems})\.[0-9a-f]{{8}}\.tmp(\.\w+)?", name) is not None
+
+
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path in the same folder and rename it to ``path`` once the block has succeeded.
@@ -118,7 +136,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = check_writable(path)
     # A fresh name per call: two processes that write the same target must not share a temporary file. It may not be
     # longer than a name can be either.
-    temporary = target.with_name(f".{target.stem[:40]}.{secrets.token_hex(4)}.tmp{target.suffix}")
+    temporary = target.with_name(temporary_name(target.stem[:40], target.suffix))
     try:
         if target.exists():  # its permissions are given before there is anything to read
             temporary.touch(exist_ok=False)

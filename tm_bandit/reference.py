@@ -21,13 +21,11 @@ from tm_bandit.functional.debias import bias_curve, second_order_noise
 from tm_bandit.functional.frechet import clean_eigenvalues, symmetrised
 from tm_bandit.functional.frechet_basis import FrechetBasis
 from tm_bandit.functional.moments import LARGEST_FEATURE, Moments, add_rows_, covariance, moments_from_rows
-from tm_bandit.reference_rows import ReferenceRows, RowCollector
+from tm_bandit.reference_rows import MOST_ROWS, ReferenceRows, RowCollector
 
 #: How far, relative to the largest entry or eigenvalue, a covariance may be from symmetric and semi-definite.
 #: Files in float32 are off by about 1e-7 times the dimension's square root.
 _TOLERANCE = 1e-5
-#: Rows that are kept on request, unless a number is given: the size of the usual test sets, 82 MB at d = 2048.
-_MOST_ROWS = 10_000
 #: Images per feature from which on there is no warning: the bias is then about a fortieth of the variance.
 _ENOUGH = 10
 
@@ -99,7 +97,8 @@ class ReferenceStatistics:
             features: rows of shape ``(n, d)``, or an iterable of such batches.
             extractor: name of the network that made them, if it is to be recorded and checked.
             keep_rows: whether to keep the rows themselves, for :class:`~tm_bandit.OptimisticKID`: ``True`` for at most
-                10,000, or another number. If there are more, a random subset is kept; ``num_samples`` still counts all.
+                10,000, with a warning if there are more, or another number. If there are more, a random subset is kept;
+                ``num_samples`` still counts all.
             seed: seed of that subset.
 
         Raises:
@@ -114,7 +113,7 @@ class ReferenceStatistics:
         """
         batches = [features] if isinstance(features, (Tensor, np.ndarray)) else _batches("features", features)
         moments: Moments | None = None
-        most = _MOST_ROWS if keep_rows is True else check_count("keep_rows", 0 if keep_rows is False else keep_rows, 0)
+        most = MOST_ROWS if keep_rows is True else check_count("keep_rows", 0 if keep_rows is False else keep_rows, 0)
         collector = RowCollector(most, seed) if most else None
         for batch in batches:
             rows = _float64(batch, "features")
@@ -128,6 +127,11 @@ class ReferenceStatistics:
         if moments is None or moments.count < 2:
             count = 0 if moments is None else moments.count
             raise InputError(f"Expected at least two real samples for a reference, but got {count}.")
+        if keep_rows is True and moments.count > MOST_ROWS:
+            warn(
+                f"Kept a random {MOST_ROWS:,} of {moments.count:,} rows (seed {seed}); give keep_rows= as a number to "
+                "keep others."
+            )
         return cls.from_moments(moments, extractor, None if collector is None else collector.rows())
 
     @classmethod

@@ -58,6 +58,27 @@ class Gen(pl.LightningModule):
         return torch.optim.Adam(self.parameters(), lr=self.hparams.lr)
 
 
+class Stuck(Gen):
+    """A sampler that ignores its seed."""
+
+    def sample(self, num_samples: int):
+        return self(torch.randn(num_samples, DIM, generator=torch.Generator().manual_seed(0)))
+
+
+class Untrained(Gen):
+    """Fails the test if a single training step is made."""
+
+    def training_step(self, batch, batch_idx):
+        raise AssertionError("training began")
+
+
+class Failing(Gen):
+    """Cannot be written to a checkpoint."""
+
+    def on_save_checkpoint(self, checkpoint):
+        raise RuntimeError("not today")
+
+
 class Rude(Gen):
     """A sampler that leaves everything it can in another state."""
 

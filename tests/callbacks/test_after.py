@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tests.callbacks.models import Calm, Gen, bandit, calm_loaders, fid, fit
 from tm_bandit import OptimisticMean
-from tm_bandit.callbacks._after import check_whole
+from tm_bandit.callbacks._distributed import check_whole
 from tm_bandit.errors import InputError
 
 

@@ -61,9 +61,31 @@ def test_a_companion_that_fails_does_not_end_the_training(tmp_path):
     assert callback.best_arm == "step8"
 
 
+@pytest.mark.parametrize("kind", [list, torch.tensor])
+def test_other_metrics_get_the_conditions_of_their_samples(tmp_path, kind):
+    def distance(samples, labels):
+        return (samples[:, 0] - torch.tensor([float(label) for label in labels])).square()
+
+    def sampler(module, n, *, generator, conditions):
+        labels = torch.tensor([float(label) for label in conditions])
+        return module(torch.randn(n, 4, generator=generator)) + labels[:, None]
+
+    def score():
+        return OptimisticMean(distance, higher_is_better=False)
+
+    also = MetricCollection({"again": score(), "plain": OptimisticMean(lambda x: x[:, 0]), "mean": MeanMetric()})
+    settings = {"conditions": kind([1, 5, 2]), "sampler": sampler, "chunk_size": 4, "also": also}
+    callback, notes = bandit(tmp_path / "arms", score(), **settings), Notes()
+    fit(tmp_path, callback, notes, max_epochs=2)
+    last = notes.logged[-1]
+    estimates = {row["arm"]: row["estimate"] for row in callback.result.table()}
+    assert last["bandit/best/again"] == pytest.approx(estimates[callback.best_arm], rel=1e-5)
+    assert last["bandit/best/plain"] != pytest.approx(last["bandit/best/mean"])
+
+
 def test_what_cannot_be_computed_from_samples_is_refused(tmp_path):
     for also, text in [
-        (OptimisticMean(lambda images, prompts: images.mean(1)), "which needs conditions"),
+        (OptimisticMean(lambda images, prompts: images.mean(1)), "which needs conditions; give conditions="),
         (fid(with_reference=False), "to have a reference, but got OptimisticFID, which has none"),
         ("fid", "MetricCollection or a metric, but got str"),
     ]:

@@ -5,17 +5,25 @@ from types import SimpleNamespace
 
 import pytest
 
-from tm_bandit.callbacks._arms import Arm, check_variants, losers, newcomer_burn_in, note_variant, surplus, variant_of
+from tm_bandit.callbacks._arms import (
+    TrainedArm,
+    check_variants,
+    losers,
+    newcomer_burn_in,
+    note_variant,
+    surplus,
+    variant_of,
+)
 from tm_bandit.errors import InputError
 
 
 def test_names_tell_step_average_and_variant():
-    arms = [Arm(8), Arm(8, averaged=True), Arm(8, variant="cfg3"), Arm(16, True, "cfg3")]
+    arms = [TrainedArm(8), TrainedArm(8, averaged=True), TrainedArm(8, variant="cfg3"), TrainedArm(16, True, "cfg3")]
     assert [arm.name for arm in arms] == ["step8", "step8-avg", "step8/cfg3", "step16-avg/cfg3"]
     assert [arm.weights for arm in arms] == ["step8", "step8-avg", "step8", "step16-avg"]
     assert [arm.kind for arm in arms] == ["raw", "avg", "raw/cfg3", "avg/cfg3"]
     assert [variant_of(arm.name) for arm in arms] == ["", "", "cfg3", "cfg3"]
-    assert [Arm(**asdict(arm)) for arm in arms] == arms
+    assert [TrainedArm(**asdict(arm)) for arm in arms] == arms
 
 
 @pytest.mark.parametrize("variants", [{}, [1], {"a/b": {}}, {1: {}}, {"a": 3}])
@@ -40,7 +48,7 @@ def test_newcomers_leave_half_of_the_budget_unless_the_metric_needs_more():
 
 
 def test_the_checkpoint_of_the_best_arm_stays_with_all_its_arms():
-    arms = [Arm(1), Arm(1, variant="b"), Arm(2), Arm(3)]
+    arms = [TrainedArm(1), TrainedArm(1, variant="b"), TrainedArm(2), TrainedArm(3)]
     order = ["step1/b", "step3", "step2"]
     assert [arm.name for arm in surplus(arms, order, "step1", 2)] == ["step3"]
     assert [arm.name for arm in surplus(arms, order, "step1", 1)] == ["step2", "step3"]

@@ -7,17 +7,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from torchmetrics import MeanMetric
 
-from tests.callbacks.models import DIM, Gen, bandit, fid, fit, loaders, trainer
+from tests.callbacks.models import DIM, Gen, Untrained, bandit, fid, fit, loaders, trainer
 from tm_bandit import OptimisticFID
 from tm_bandit.callbacks import BanditCheckpoint
 from tm_bandit.errors import InputError
-
-
-class Untrained(Gen):
-    """Fails the test if a single training step is made."""
-
-    def training_step(self, batch, batch_idx):
-        raise AssertionError("training began")
 
 
 def refused(tmp_path, callback, match, module=None, data=None, **kwargs):

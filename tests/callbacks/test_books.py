@@ -1,6 +1,6 @@
 """The books of a training run: which arms are out for failing, and which sidecars no checkpoint can ask for."""
 
-from tm_bandit.callbacks._arms import Arm
+from tm_bandit.callbacks._arms import TrainedArm
 from tm_bandit.callbacks._books import Books
 from tm_bandit.callbacks._sidecar import sidecar_name, validation_id
 
@@ -25,7 +25,7 @@ def test_what_is_known_of_an_arm_outlives_its_failures():
 def filled(validations):
     books = Books()
     for step in range(1, validations + 1):
-        books.admit(Arm(step))
+        books.admit(TrainedArm(step))
         books.admitted = {f"step{step}": str(step)}
         books.turn_page(step)
     return books

@@ -6,13 +6,8 @@ import pytest
 import torch
 from lightning.pytorch.plugins.io import AsyncCheckpointIO, TorchCheckpointIO
 
-from tests.callbacks.models import Gen, idle
+from tests.callbacks.models import Failing, Gen, idle
 from tm_bandit.callbacks._checkpoint import bare, dump, is_on_disk, write
-
-
-class Failing(Gen):
-    def on_save_checkpoint(self, checkpoint):
-        raise RuntimeError("not today")
 
 
 class Full(TorchCheckpointIO):

@@ -2,6 +2,7 @@
 
 import torch
 
+from benchmarks.callback import PARTS
 from tests.callbacks.models import bandit, fid, fit
 from tests.callbacks.test_report import TableLogger
 from tm_bandit.callbacks._report import HistoryText
@@ -70,6 +71,11 @@ def test_the_history_is_encoded_by_what_is_new(monkeypatch):
         history["best"] += [None, name]
         assert text.read(history) == encode(history)
     assert sum(len(value) for value in encoded if isinstance(value, list)) == 3 * 6
+
+
+def test_the_benchmark_times_what_is_there():
+    places = [place for part in PARTS.values() for place in part]
+    assert [f"{owner.__name__}.{name}" for owner, name in places if not callable(getattr(owner, name, None))] == []
 
 
 def test_packed_statistics_are_the_same(tmp_path):

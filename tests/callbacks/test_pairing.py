@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.callbacks.models import DIM, Gen, bandit, fit
+from tests.callbacks.models import DIM, Gen, Stuck, bandit, fit
 from tm_bandit.errors import InputError
 from tm_bandit.execution.conditions import Conditions
 from tm_bandit.execution.draw import DrawPlan
@@ -100,9 +100,5 @@ def test_conditions_that_end_cost_no_training(tmp_path):
 
 
 def test_a_sampler_that_ignores_its_seed_is_refused_before_the_training(tmp_path):
-    class Stuck(Gen):
-        def sample(self, num_samples):
-            return self(torch.randn(num_samples, DIM, generator=torch.Generator().manual_seed(0)))
-
     with pytest.raises(InputError, match="has the same rows as draw 0; the sampler ignores its seed"):
         fit(tmp_path, bandit(tmp_path), module=Stuck)

@@ -17,6 +17,7 @@ from tests.callbacks.models import (
     Drifting,
     Gen,
     OneFolder,
+    Untrained,
     assert_first_is_kept,
     bandit,
     calm_loaders,
@@ -144,10 +145,6 @@ def test_two_runs_in_one_folder_do_not_meet(tmp_path):
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused_at_the_start(tmp_path):
-    class Untrained(Gen):
-        def training_step(self, batch, batch_idx):
-            raise AssertionError("training began")
-
     with pytest.raises(InputError, match="folder for the arms at /proc/arms, but it cannot be written to"):
         fit(tmp_path, bandit("/proc/arms"), module=Untrained)
 

@@ -1,8 +1,11 @@
 """Sidecars: which validation a resumed training run continues from."""
 
+from dataclasses import asdict
+
 import pytest
 
 from tm_bandit.callbacks._sidecar import Sidecar, choose, restrict, validation_id
+from tm_bandit.selection.verdict import Verdict
 
 
 def state(validation, step, **tags):
@@ -57,4 +60,7 @@ def test_a_validation_is_known_by_its_past_and_its_weights():
 
 def test_restrict_leaves_out_what_the_checkpoint_does_not_know():
     whole = {"arms": [{"name": "a"}, {"name": "b"}], "history": {"arm": ["a", "b", "a"], "n": [1, 2, 3]}, "budget": 5}
-    assert restrict(whole, {"a"}) == {"arms": [{"name": "a"}], "history": {"arm": ["a", "a"], "n": [1, 3]}, "budget": 5}
+    left = {"arms": [{"name": "a"}], "history": {"arm": ["a", "a"], "n": [1, 3]}, "budget": 5}
+    assert restrict(whole, {"a"}) == left | {"verdict": None}, "version 0.1 kept no verdict"
+    said = asdict(Verdict("b", "likely", {"a": "b"}))
+    assert restrict(whole | {"verdict": said}, {"a"}) == left | {"verdict": asdict(Verdict(None, "open"))}

@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from tests.callbacks.models import DIM, Gen, idle
+from tests.callbacks.models import DIM, Failing, Gen, idle
 from tm_bandit._weights_file import content_tag
 from tm_bandit.callbacks import _store
 from tm_bandit.callbacks._folder import RunFolder, claim
@@ -15,11 +15,6 @@ from tm_bandit.errors import ArmError
 from tm_bandit.execution.ranks import Ranks
 
 RUN = "0123456789abcdef"
-
-
-class Failing(Gen):
-    def on_save_checkpoint(self, checkpoint):
-        raise RuntimeError("not today")
 
 
 class Parts:

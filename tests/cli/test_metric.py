@@ -16,6 +16,8 @@ def brightness(images):
     return images.double().mean((1, 2, 3)) / 255
 def rows(features):
     return features.mean(1)
+def likeness(images, prompts):
+    return images.double().mean((1, 2, 3))
 def average(images):
     return images.double().mean()
 class Darkness(torch.nn.Module):
@@ -67,6 +69,13 @@ def test_kernel_distances(run, with_rows, metric):
     assert json.loads(plain.out)["best"] == "near"
 
 
+def test_a_folder_as_reference_of_a_kernel_distance_says_how_many_rows_it_keeps(run, monkeypatch):
+    words = "select --metric kid --reference real --feature cli_parts:pool --budget 200 --batch-size 20 --json"
+    assert "kept a random" not in run(words, ARMS).err
+    monkeypatch.setattr("tm_bandit.cli.metric._ROWS", 40)
+    assert "kept a random 40 of 300 rows (seed 3)" in run(words, ARMS, "--seed 3").err
+
+
 @pytest.mark.parametrize(
     ("words", "best"),
     [
@@ -102,7 +111,10 @@ def test_what_does_not_go_together(run, scores, reference):
     assert_refused(run(f"select --metric cli_scores:brightness --reference {reference}", ARMS), "no --reference")
     assert_refused(run("select --metric cli_scores:brightness --bound paper", ARMS), "no --bound")
     assert_refused(run("select --metric cli_scores:number", ARMS), "function or module from samples to scores")
+    assert_refused(run("select --metric cli_scores:likeness", ARMS), "takes conditions (prompts, labels)")
     assert_refused(run("select --metric is --bounded 0 1", ARMS), "only for a function as --metric")
+    for option in ("--bounded 0 1", "--lower-is-better"):
+        assert_refused(run(f"select --metric cli_scores:metric {option}", ARMS), "a metric that says so itself")
 
 
 def test_a_score_of_a_whole_batch_is_refused(run, scores):

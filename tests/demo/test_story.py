@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests._threads import MEASURABLE, shares_of_other_threads
+from tests.report.results import make_result
 from tm_bandit.cli import main
+from tm_bandit.demo.story import no_cheaper
 
 DEMO = """
 from tm_bandit.cli import main
@@ -46,3 +48,11 @@ def test_demo_end_to_end(tmp_path, monkeypatch, capsys, elsewhere):
         assert str(Path("first", name)) in said
     assert f"{figures['classifier_accuracy']:.1%}" in said
     assert Path("first", "fid", figures["chosen_by_fid"].split("/")[0] + ".ckpt").exists()
+
+
+@pytest.mark.parametrize(("pulls", "each"), [(5, 20), (28, 80), (32, 80), (33, 160), (99, 160)])
+def test_the_picture_shows_evaluations_that_were_no_cheaper_than_the_race(pulls, each):
+    race = make_result(num_arms=4, pulls=pulls)
+    assert race.total_samples == 10 * pulls
+    scores = {size: [{"arm 2": float(size)}] for size in (10, 20, 40, 80, 160)}
+    assert no_cheaper(scores, race) == (each, scores[each])

@@ -12,7 +12,7 @@ from tests.selection.toy import MeanMetric
 from tm_bandit import Pull
 from tm_bandit.errors import ArmError, InputError
 from tm_bandit.execution import Factory, carry_out
-from tm_bandit.execution.kit import Kit, draw, forget, keep, unpack
+from tm_bandit.execution.kit import Kit, draw, forget, keep, part_of, unpack
 
 PULL = Pull("a", draw=2, size=6, seed=5)
 
@@ -35,7 +35,7 @@ def test_chunks_have_seeds_of_their_own_and_make_up_the_pull():
 
 def test_conditions_go_with_their_samples():
     pull = Pull("a", 0, 3, 1, conditions=("x", "y", "z"))
-    part = Kit({"a": Normal(0.0)}, MeanMetric(), "features", 2)._part(pull, 1, 2)
+    part = part_of(pull, 1, 2)
     assert part.conditions == ("z", "x")
 
 

@@ -19,6 +19,12 @@ def outcome(action):
         return f"{type(error).__name__}: {error}"
 
 
+def agree(ranks, fails):
+    with ranks.agreed():
+        if fails:
+            raise ValueError("bad")
+
+
 def exchange(rank, world_size):
     """Everything that ranks say to each other."""
     with joined_ranks() as ranks:
@@ -28,7 +34,7 @@ def exchange(rank, world_size):
             "all": ranks.all_of(rank),
             "fine": ranks.first_error(None),
             "error": ranks.first_error(ValueError("bad") if rank == 1 else None),
-            "agreed": outcome(lambda: ranks.agree(ValueError("bad") if rank == 1 else None)),
+            "agreed": outcome(lambda: agree(ranks, rank == 1)),
             "gathered": gathered.tolist(),
             "width": outcome(lambda: ranks.gather(torch.zeros(2, 3 + rank))),
             "rows": outcome(lambda: ranks.gather(torch.zeros(2 + rank, 3))),
@@ -156,7 +162,7 @@ def test_one_process_needs_no_group():
     with pytest.raises(ArmError, match="RuntimeError: sick"):
         ALONE.gather(RuntimeError("sick"))
     with pytest.raises(ValueError, match="bad"):
-        ALONE.agree(ValueError("bad"))
+        agree(ALONE, fails=True)
 
 
 def test_a_pull_in_chunks_is_what_its_chunks_are():

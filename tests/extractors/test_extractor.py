@@ -11,7 +11,7 @@ from tests.extractors.networks import Encoder
 from tm_bandit._device import as_float64
 from tm_bandit.errors import InputError
 from tm_bandit.extractors import Extractor, resolve
-from tm_bandit.extractors.extractor import check_images
+from tm_bandit.extractors.extractor import RememberingNetwork, check_images, evaluating
 
 
 def test_modules_run_in_evaluation_mode_and_get_their_own_mode_back():
@@ -24,6 +24,19 @@ def test_modules_run_in_evaluation_mode_and_get_their_own_mode_back():
     assert module.dropout.training
     assert not module.norm.training
     assert module.norm.num_batches_tracked == 0
+
+
+def test_a_thread_that_is_done_leaves_the_others_in_evaluation_mode():
+    module = Encoder().train()
+    first, second = evaluating(module), evaluating(module)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not module.training
+    assert not module.dropout.training
+    second.__exit__(None, None, None)
+    assert module.training
+    assert module.dropout.training
 
 
 def test_copies_share_the_network():
@@ -101,6 +114,20 @@ def test_normalize_checks_the_range_for_modules_too():
 def test_answers_of_networks_are_checked(network, message):
     with pytest.raises(InputError, match=message):
         resolve(network)(torch.ones(4, 3))
+
+
+def test_a_thread_gets_the_features_of_its_own_batch():
+    network = RememberingNetwork(nn.Flatten(), "any")
+    batch, features = torch.rand(2, 3), torch.ones(2, 3)
+    assert network._remembered(batch, lambda: features) is features
+    recognises, _ = network._latest
+
+    def meanwhile(inputs):
+        network._latest = (lambda _: True, torch.zeros(2, 3))  # what another thread does after this one has looked
+        return recognises(inputs)
+
+    network._latest = meanwhile, features
+    assert network._remembered(batch, lambda: pytest.fail("made twice")) is features
 
 
 def test_names_are_shown():

@@ -1,6 +1,9 @@
 """One number per sample, from callables, modules and torchmetrics metrics."""
 
 import copy
+import pickle
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -71,6 +74,31 @@ def test_a_metric_with_a_value_per_batch_is_asked_sample_by_sample():
     assert metric.update_count == 0
 
 
+class Crowded(PerSample):
+    """Notices another thread in ``update``."""
+
+    def __init__(self):
+        super().__init__()
+        self.others, self.crowds = [], 0
+
+    def update(self, images):
+        self.others.append(None)
+        self.crowds += len(self.others) > 1
+        super().update(images.clone())
+        time.sleep(0.001)  # lets other threads run
+        self.others.pop()
+
+
+def test_threads_take_turns_at_a_metric():
+    score, batches = Score(Crowded()), [IMAGES[:count] * count for count in (1, 2, 3, 4)] * 5
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(score, batches))
+    assert score.function.crowds == 0
+    for batch, values in zip(batches, found, strict=True):
+        assert torch.equal(values, batch.flatten(1).mean(1))
+    assert torch.equal(pickle.loads(pickle.dumps(score))(IMAGES), IMAGES.flatten(1).mean(1))
+
+
 @pytest.mark.parametrize(
     ("function", "wants"),
     [
@@ -111,6 +139,12 @@ def test_missing_conditions(conditions):
 def test_anything_but_one_number_per_sample_is_refused(function, got):
     with pytest.raises(InputError, match=rf"shape \(5,\), but got {got}; do not average"):
         Score(function)(IMAGES)
+
+
+@pytest.mark.parametrize("kind", [Brightness, MeanSquaredError])
+def test_a_class_is_no_score(kind):
+    with pytest.raises(InputError, match=rf"but got the class {kind.__name__}; make one of it: {kind.__name__}"):
+        Score(kind)
 
 
 def test_what_cannot_be_called_is_refused():

@@ -1,25 +1,20 @@
 """Bad input: a clear error, raised before anything changes."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
 from tests._make import scaled_rows
-from tm_bandit import OptimisticFID, ReferenceStatistics
+from tm_bandit import OptimisticFID
 from tm_bandit.errors import BanditError, InputError
 
 DIM = 5
 
 
-def draw(seed, count, dim=DIM):
-    return scaled_rows(seed, count, dim)
-
-
-@pytest.fixture
-def reference():
-    return ReferenceStatistics.from_features(draw(1, 30))
+draw = partial(scaled_rows, dim=DIM)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +24,7 @@ def reference():
         (torch.cat([draw(1, 3), torch.tensor([[math.inf, 0, 0, 0, 0]])]), "1 of 4 rows"),
         (torch.cat([draw(1, 3), torch.tensor([[0, -math.inf, 0, 0, 0]])]).half(), "1 of 4 rows"),
         (draw(1, 4).double() * 1e200, "4 of 4 rows"),
-        (draw(1, 3, DIM + 1), rf"\(n, {DIM}\), but got \(3, {DIM + 1}\)"),
+        (draw(1, 3, dim=DIM + 1), rf"\(n, {DIM}\), but got \(3, {DIM + 1}\)"),
         (draw(1, 3)[0], rf"but got (shape )?\({DIM},\)"),
         (torch.ones(3, DIM, dtype=torch.int64), "floating-point tensor, but got dtype torch.int64"),
         (torch.ones(3, DIM, dtype=torch.complex64), "floating-point tensor"),

@@ -20,6 +20,7 @@ from tests._make import normal_rows
 from tests.metrics.test_collections import both, calls  # noqa: F401 - a fixture
 from tm_bandit import ModelSelector, OptimisticFID, OptimisticIS, OptimisticKID, ReferenceStatistics
 from tm_bandit.errors import InputError, NotReadyError
+from tm_bandit.functional import GaussianKernel
 from tm_bandit.metrics.base import LOSS_FIELDS, missing_parts
 
 DIM = 6
@@ -291,6 +292,18 @@ def test_a_reference_without_rows_is_refused():
 def test_wrong_arguments(options, text):
     with pytest.raises(InputError, match=text):
         OptimisticKID("none", **options)
+
+
+def test_what_is_no_kernel(reference):
+    with pytest.raises(InputError, match=r"Expected a kernel, but got the class GaussianKernel; give GaussianKernel\("):
+        OptimisticKID("none", reference, GaussianKernel)
+    for wrong, got in ((lambda x, y: 3.0, "a float"), (lambda x, y: (x * y).sum(1), r"shape \(1,\)")):
+        with pytest.raises(InputError, match=rf"kernel to return a tensor of shape \(n, m\).* but got .*{got}"):
+            OptimisticKID("none", reference, wrong)
+    linear = OptimisticKID("none", reference, lambda x, y: x @ y.T)
+    linear.update_features(draw(40, shift=0.5))
+    same = filled(reference, 40, degree=1, gamma=1.0, coef=0.0)
+    assert float(linear.estimate()) == pytest.approx(float(same.estimate()), rel=1e-9)
 
 
 def test_unusable_rows_change_nothing(reference):

@@ -1,6 +1,7 @@
 """A metric over generated features and a reference: which reference it takes, and which rows."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -13,13 +14,7 @@ from tm_bandit.errors import InputError, NotReadyError
 DIM = 5
 
 
-def draw(seed, count, dim=DIM):
-    return scaled_rows(seed, count, dim)
-
-
-@pytest.fixture
-def reference():
-    return ReferenceStatistics.from_features(draw(1, 30))
+draw = partial(scaled_rows, dim=DIM)
 
 
 @pytest.mark.parametrize("kind", [OptimisticFID, OptimisticKID])
@@ -74,7 +69,7 @@ def test_real_and_generated_must_agree_in_dimension():
     metric = OptimisticFID("none", bound="none")
     metric.update_features(draw(1, 5), real=True)
     with pytest.raises(InputError, match=rf"\(n, {DIM}\)"):
-        metric.update_features(draw(1, 5, 3))
+        metric.update_features(draw(1, 5, dim=3))
     assert metric.num_samples == 0
 
 

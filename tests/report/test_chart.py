@@ -78,6 +78,11 @@ def test_a_bound_does_not_leave_most_of_the_frame_empty():
     assert frame([flat("a", 1.0, 0.5, 2.5), flat("b", 2.0, 0.0, 9.0), flat("c", 3.5, 0.0, 9.0, None)])[1] > 3.5
 
 
+def test_scores_that_are_all_zero_get_an_axis_that_can_be_read():
+    low, high = frame([flat("a", 0.0, -math.inf, math.inf), flat("b", 0.0, -math.inf, math.inf)])
+    assert low < -0.5 < 0.5 < high
+
+
 def test_all_scores_of_a_short_run_are_inside():
     result = make_result(num_arms=3, pulls=7)
     result.history["debiased"][0] = 40.0
@@ -93,6 +98,15 @@ def test_the_note_names_the_ends_of_intervals_only_if_some_are_inside():
         far.history[column] = [end] * len(far.history[column])
     assert make_chart(far).note == ""
     assert "<p>.</p>" not in far.to_html()
+    alone = make_chart(make_result(num_arms=1, pulls=30))
+    assert "ends of the interval" in alone.note
+
+
+def test_the_note_says_if_the_first_scores_are_off_the_scale():
+    result = make_result()
+    assert "off the scale" not in make_chart(result).note
+    result.history["debiased"][0] = 1e4
+    assert "off the scale" in make_chart(result).note
 
 
 def test_far_arms_leave_the_frame_to_the_contenders_and_are_counted():
@@ -158,6 +172,12 @@ def test_names_are_cut_only_if_they_are_long_and_can_be_told_apart():
     assert list(short_names(long).values()) == [f"…epoch={k}-step={100 * k}…" for k in range(9, 12)]
     settings = [f"runs/flow/epoch={k}/guidance_scale {k / 4} num_inference_steps 50" for k in (4, 5, 6)]
     assert list(short_names(settings).values()) == [f"…epoch={k}…scale {k / 4}…" for k in (4, 5, 6)]
+    kinds = [f"guidance_scale {k} num_inference_steps 8 scheduler {'AB'[k]}MultistepScheduler" for k in (0, 1)]
+    assert list(short_names(kinds).values()) == [
+        "…scale 0…scheduler AMultistepScheduler",
+        "…scale 1…scheduler BMultistepScheduler",
+    ]
+    assert list(short_names(kinds, 32).values()) == ["…scale 0…AMultistepScheduler", "…scale 1…BMultistepScheduler"]
     lonely = short_names(["z" * 99])["z" * 99]
     assert len(lonely) == 48
     assert "…" in lonely

@@ -66,6 +66,14 @@ def test_the_page_escapes_names_and_says_everything(saved):
         assert text in page
 
 
+def test_one_arm_is_not_many():
+    result = make_result(num_arms=1, pulls=30, settings={"pairing": "common"})
+    result.add_pictures(result.best, thumbnails(torch.rand(3, 3, 8, 8)))
+    page = render_html(result)
+    assert "samples drawn from 1 arm<" in page
+    assert "Samples in a column" not in page
+
+
 @pytest.mark.parametrize(
     "result",
     [

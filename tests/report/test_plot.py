@@ -119,3 +119,11 @@ def test_importing_the_package_loads_neither_lightning_nor_our_plots():
     code = "import sys, tm_bandit; print([m for m in ('lightning', 'tm_bandit.report.plot') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_samples_are_whole_numbers():
+    figure = make_result(num_arms=1, pulls=2).plot()
+    _, *panels = figure.axes
+    figure.draw_without_rendering()
+    for axes in panels:
+        assert all(float(tick).is_integer() for tick in axes.get_xticks())

@@ -134,6 +134,16 @@ def test_numpy_numbers_are_saved_as_plain_ones():
     assert SelectionResult.from_json(result.to_json()) == result
 
 
+def test_samples_that_are_used_up_are_no_spent_budget():
+    result = make_result(tied=[], stopped_by="exhausted")
+    result.status = "budget_exhausted"
+    assert result.word == "samples used up"
+    assert result.outcome() == "the arms have no samples left, but not all rivals are ruled out"
+    assert "samples used up" in result.to_html()
+    result.stopped_by = "budget"
+    assert (result.word, result.outcome()[:19]) == ("budget spent", "the budget is spent")
+
+
 def test_words_for_every_status():
     words = {"won": "certified", "budget_exhausted": "budget spent", "tie": "tie", "target_met": "target met"}
     rows = [{"verdict": "best"}, {"verdict": "worse (certified)"}]
@@ -175,6 +185,14 @@ def test_notes_about_pairing_and_twins():
     rows[1]["correlation"] = 0.2
     assert SelectionResult("a", "tie", "FID", False, rows, **common).notes == []
     assert SelectionResult("a", "tie", "FID", False, rows[:1], **common).notes == []
+    rows[1] |= {"correlation": math.nan, "behind": 0.1, "behind_lower": -0.2}
+    assert SelectionResult("a", "tie", "FID", False, rows[:2], **common).notes == [
+        "1 arm is compared with the best as if noise were not shared: scores draw by draw are all equal, or not known "
+        "(an OptimisticFID keeps `max_rows` samples)."
+    ]
+    assert SelectionResult("a", "tie", "FID", False, rows[:2], settings={"pairing": "independent"}).notes == []
+    rows[1]["behind_lower"] = -math.inf  # too little is known of the arm to say anything
+    assert SelectionResult("a", "tie", "FID", False, rows[:2], **common).notes == []
     rows[2]["twin"] = "a"
     assert SelectionResult("a", "tie", "FID", False, rows).notes == ["c is the same model as a (identical samples)."]
 

@@ -1,5 +1,6 @@
 """Named combinations of options."""
 
+import numpy as np
 import pytest
 
 from tm_bandit.callbacks._arms import check_variants
@@ -18,6 +19,7 @@ def test_every_combination_has_a_name_that_tells_what_differs():
     assert not any("steps" in name for name in found)
     assert check_variants(found) == found
     assert grid(steps=[3]) == {"default": {"steps": 3}}
+    assert list(grid(steps=list(np.array([1, 2])))) == ["steps 1", "steps 2"]
     assert list(grid(prompt=["a: b/c", ""])) == ["prompt a- b-c", "prompt empty"]
 
 
@@ -28,5 +30,5 @@ def test_values_must_be_a_list(values):
 
 
 def test_names_must_differ():
-    with pytest.raises(InputError, match="two combinations named 'steps 1'"):
+    with pytest.raises(InputError, match="two combinations named 'steps 1'; name them yourself"):
         grid(steps=[1, 1])

@@ -1,6 +1,10 @@
 """Diffusers pipelines as samplers: DDPM, DiT and StableDiffusion with random weights."""
 
+import copy
+import pickle
+import threading
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -18,10 +22,15 @@ PROMPTS = ["a cat", "two dogs", "sea", "a red car", "nothing"]
 
 @pytest.fixture(scope="module")
 def pipes(tmp_path_factory):
-    return {"ddpm": tiny.ddpm(), "dit": tiny.dit(), "sd": tiny.stable_diffusion(tmp_path_factory.mktemp("sd"))}
+    return {
+        "ddpm": tiny.ddpm(),
+        "dit": tiny.dit(),
+        "consistency": tiny.consistency(),
+        "sd": tiny.stable_diffusion(tmp_path_factory.mktemp("sd")),
+    }
 
 
-CONDITIONS = {"ddpm": None, "dit": [3, 1, 4, 1, 5], "sd": PROMPTS}
+CONDITIONS = {"ddpm": None, "dit": [3, 1, 4, 1, 5], "consistency": [3, 1, 4, 1, 5], "sd": PROMPTS}
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # diffusers' schedulers
 
 
@@ -167,6 +176,38 @@ def test_pictures_of_any_form():
         assert torch.equal(images, expected)
 
 
+def test_sounds_are_left_as_they_are():
+    waves = 2 * torch.rand(3, 2, 50, generator=seeded()) - 1
+    for form in ({"audios": waves}, {"audios": waves.numpy()}, types.SimpleNamespace(audios=list(waves))):
+        assert torch.equal(PipelineSampler(lambda batch_size, form=form: form)(3), waves)
+
+
+def test_a_video_of_any_form():
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 6, 4, 5, 3), dtype=np.uint8)
+    expected = torch.from_numpy(pixels).permute(0, 1, 4, 2, 3)
+    forms = [pixels, expected, pixels / 255.0, [[Image.fromarray(frame) for frame in video] for video in pixels]]
+    for form in forms:
+        videos = PipelineSampler(lambda batch_size, form=form: {"frames": form})(2)
+        assert torch.equal(videos, expected)
+
+
+def test_what_is_cut_off_is_said_once():
+    sampler = PipelineSampler(lambda batch_size: torch.linspace(-1, 1, 3 * batch_size).reshape(-1, 3, 1, 1))
+    with pytest.warns(UserWarning, match=r"function has returned pictures with values from -1 to 1, .*cut off"):
+        assert sampler(2).flatten().tolist() == [0, 0, 0, 51, 153, 255]
+    sampler(2)
+    rounded = PipelineSampler(lambda batch_size: torch.full((batch_size, 3, 1, 1), 1.0005))
+    assert rounded(2).unique().tolist() == [255]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["images", "audios"])
+def test_what_is_not_finite_does_not_become_black(value, name):
+    sampler = PipelineSampler(lambda batch_size: {name: torch.full((batch_size, 3, 2, 2), value)})
+    with pytest.raises(InputError, match="Expected finite values of function, but got NaN or infinite ones"):
+        sampler(2)
+
+
 @pytest.mark.parametrize(
     ("pipe", "conditions", "text"),
     [
@@ -175,6 +216,12 @@ def test_pictures_of_any_form():
         (lambda batch_size: torch.rand(2, 3, 4, 4), ["a", "b"], "takes prompts or class labels, because there are"),
         (lambda prompt: torch.rand(2, 3, 4, 4), ["a"], "one condition per image, but got 1 for 2 images"),
         (lambda prompt: "no", ["a", "b"], "images .tensors, arrays or PIL images., but got a str"),
+        (
+            lambda prompt: [torch.rand(3, 4, 4), torch.rand(3, 5, 4)],
+            ["a", "b"],
+            r"samples of one shape, but got \(3, 4, 4\)",
+        ),
+        (lambda prompt, steps: None, [{"prompt": "a", "steps": 1}, {"prompt": "b"}], "all name the same arguments"),
     ],
 )
 def test_what_does_not_fit(pipe, conditions, text):
@@ -182,16 +229,62 @@ def test_what_does_not_fit(pipe, conditions, text):
         PipelineSampler(pipe)(2, seeded(), conditions)
 
 
+def test_threads_take_turns_at_a_pipeline(pipes):
+    sampler = PipelineSampler(pipes["sd"], num_inference_steps=4)
+    arms = sampler.arms(grid(guidance_scale=[1.0, 4.0], scheduler=[DDIMScheduler, EulerDiscreteScheduler]))
+    expected = {name: arm(2, seeded(), PROMPTS[:2]) for name, arm in arms.items()}
+    copied = copy.copy(arms["guidance_scale 1 scheduler DDIMScheduler"])
+    with ThreadPoolExecutor(4) as threads:
+        made = {name: threads.submit(arm, 2, seeded(), PROMPTS[:2]) for name, arm in (arms | {"copy": copied}).items()}
+        found = {name: future.result() for name, future in made.items()}
+    assert torch.equal(found.pop("copy"), expected["guidance_scale 1 scheduler DDIMScheduler"])
+    for name, images in found.items():
+        assert torch.equal(images, expected[name]), name
+
+
+def test_threads_do_not_wait_for_each_other_at_a_server():
+    both = threading.Barrier(2, timeout=30)
+
+    def server(batch_size):
+        both.wait()
+        return torch.zeros(batch_size, 3, 2, 2)
+
+    sampler = PipelineSampler(server)
+    with ThreadPoolExecutor(2) as threads:
+        assert [len(made) for made in threads.map(sampler, [1, 2])] == [1, 2]
+
+
+def test_a_pipeline_goes_to_another_process_as_one_piece(pipes):
+    arms = PipelineSampler(pipes["ddpm"], num_inference_steps=2).arms(grid(output_type=["pt", "np"]))
+    copied = pickle.loads(pickle.dumps(arms))
+    assert copied["output_type pt"].pipe is copied["output_type np"].pipe
+    assert copied["output_type pt"]._turn is copied["output_type np"]._turn is not arms["output_type pt"]._turn
+    assert torch.equal(copied["output_type pt"](2, seeded()), arms["output_type pt"](2, seeded()))
+
+
 def test_wrong_arguments(pipes):
     with pytest.raises(InputError, match="arguments of DDPMPipeline, but got guidance_scale; it takes batch_size"):
         PipelineSampler(pipes["ddpm"], guidance_scale=3.0)
     with pytest.raises(InputError, match="Expected a diffusers pipeline or a callable"):
         PipelineSampler(3)
+    with pytest.raises(InputError, match="a callable with named arguments, but got <class 'dict'>"):
+        PipelineSampler(dict)
+    with pytest.raises(InputError, match="Expected num_images_per_prompt=1, because every image has its own noise"):
+        PipelineSampler(pipes["sd"], num_images_per_prompt=2)
+    assert PipelineSampler(pipes["sd"], num_images_per_prompt=1)
     with pytest.raises(InputError, match="`output` to be one of uint8, float"):
         PipelineSampler(pipes["ddpm"], output="pil")
+    with pytest.raises(InputError, match="arguments of function, but got scheduler; it takes prompt"):
+        PipelineSampler(lambda prompt: None, scheduler=DDIMScheduler)
     for scheduler in ("euler", int):
         with pytest.raises(InputError, match="`scheduler` to be a scheduler of diffusers or the class of one"):
             PipelineSampler(pipes["sd"], scheduler=scheduler)
+
+
+def test_prompts_that_are_not_one_for_all_are_conditions(pipes):
+    sampler = PipelineSampler(pipes["sd"], prompt=PROMPTS, num_inference_steps=1)
+    with pytest.raises(InputError, match="one 'prompt' for all images, but got 5 for 2 images; give them as cond"):
+        sampler(2, seeded())
 
 
 def test_arms_of_a_selector_share_noise(pipes):

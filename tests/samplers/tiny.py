@@ -5,6 +5,8 @@ import json
 import torch
 from diffusers import (
     AutoencoderKL,
+    CMStochasticIterativeScheduler,
+    ConsistencyModelPipeline,
     DDIMScheduler,
     DDPMPipeline,
     DDPMScheduler,
@@ -50,6 +52,19 @@ def ddpm():
         **BLOCKS,
     )
     return DDPMPipeline(unet.eval(), DDPMScheduler(num_train_timesteps=10))
+
+
+def consistency():
+    """Its call takes class labels and, besides, how many there are."""
+    torch.manual_seed(0)
+    unet = UNet2DModel(
+        sample_size=8,
+        num_class_embeds=10,
+        down_block_types=("DownBlock2D", "DownBlock2D"),
+        up_block_types=("UpBlock2D", "UpBlock2D"),
+        **BLOCKS,
+    )
+    return ConsistencyModelPipeline(unet.eval(), CMStochasticIterativeScheduler(num_train_timesteps=40))
 
 
 def scheduler():

@@ -156,6 +156,15 @@ def test_an_error_retires_the_arm_and_what_comes_later_is_dropped():
     assert selector.result().best == "a"
 
 
+def test_an_error_that_ends_the_run_gives_its_pull_back():
+    selector = make(on_error="raise")
+    (pull,) = selector.ask()
+    with pytest.raises(ArmError, match="The arm 'a' failed: RuntimeError: out of memory"):
+        selector.tell(pull, RuntimeError("out of memory"))
+    assert selector.retired == {}
+    assert selector.ask() == [pull]
+
+
 def test_rows_of_an_arm_that_was_taken_out_are_dropped():
     selector = make()
     pulls = [p for p in selector.ask(6) if p.arm == "b"]

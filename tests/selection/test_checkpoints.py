@@ -3,12 +3,11 @@
 import lightning
 import pytest
 import torch
-from torch import nn
 
 from tests.callbacks.models import DIM, Gen, fid
 from tm_bandit import ModelSelector
 from tm_bandit.errors import ArmError, InputError
-from tm_bandit.selection.checkpoints import checkpoint_samplers, put_weights
+from tm_bandit.selection.checkpoints import checkpoint_samplers
 
 
 @pytest.fixture(scope="module")
@@ -144,35 +143,3 @@ def test_a_file_that_is_written_anew_is_no_longer_the_arm(folder, tmp_path):
     path.write_bytes((folder / "step=96.ckpt").read_bytes() + b"\0")
     with pytest.raises(ArmError, match="was rewritten"):
         sampler(3, torch.Generator())
-
-
-class TestPutWeights:
-    def test_refuses_other_shapes_and_missing_weights(self):
-        layer = nn.Linear(2, 1)
-        before = layer.weight.clone()
-        with pytest.raises(ArmError, match="another architecture"):
-            put_weights(layer, {"weight": torch.zeros(3, 3), "bias": torch.zeros(1)})
-        with pytest.raises(ArmError, match="bias"):
-            put_weights(layer, {"weight": torch.zeros(1, 2)})
-        assert torch.equal(layer.weight, before)
-
-    def test_compiled_and_plain_names_fit_each_other(self):
-        plain = nn.Sequential(nn.Linear(2, 1))
-        compiled = nn.Sequential(torch.compile(nn.Linear(2, 1)))
-        put_weights(compiled, plain.state_dict())
-        assert torch.equal(compiled[0].weight, plain[0].weight)
-        put_weights(plain, {name: value + 1 for name, value in compiled.state_dict().items()})
-        assert torch.equal(plain[0].weight, compiled[0].weight + 1)
-
-    def test_states_of_metrics_are_left_alone(self):
-        from torchmetrics import MeanMetric
-
-        module = nn.Sequential(nn.Linear(1, 1), MeanMetric())
-        module[1].persistent(True)
-        module[1].update(3.0)
-        state = {name: value.clone() for name, value in module.state_dict().items()}
-        module[1].update(5.0)
-        put_weights(module, state)
-        module[1].update(4.0)
-        assert module[1].compute() == 4.0
-        assert state["1.mean_value"] == 3.0

@@ -21,17 +21,17 @@ def stats(name="a", **losses):
 
 
 def test_losses_become_scores_with_the_lower_end_first():
-    got = scores(MeanMetric(), stats(), higher_is_better=False)
+    got = scores(MeanMetric(), stats())
     assert got == {"estimate": 3.0, "debiased": 2.0, "lower": 1.0, "upper": 4.0}
     metric = OptimisticIS(feature=torch.nn.Identity())
     losses = stats(estimate=-1.0, optimistic=-2.0, pessimistic=-0.5, debiased=-1.5)
-    got = scores(metric, losses, higher_is_better=True)
+    got = scores(metric, losses)
     expected = {"estimate": math.e, "debiased": math.exp(1.5), "lower": math.exp(0.5), "upper": math.exp(2.0)}
     assert got == pytest.approx(expected)
 
 
 def test_samples_add_up_and_copies_are_copies():
-    history = History(higher_is_better=False)
+    history = History()
     history.append(MeanMetric(), stats("a"), Verdict("a", "open"), 5)
     history.append(MeanMetric(), stats("b"), Verdict("b", "won"), 7)
     columns = history.columns()
@@ -40,7 +40,7 @@ def test_samples_add_up_and_copies_are_copies():
     assert columns["status"] == ["open", "won"]
     columns["arm"].append("c")
     assert len(history) == 2
-    again = History(higher_is_better=False)
+    again = History()
     again.load(history.columns())
     assert again.columns() == history.columns()
     again.append(MeanMetric(), stats("a"), Verdict("a", "open"), 3)
@@ -56,7 +56,7 @@ def test_a_pull_takes_a_few_dozen_bytes_and_is_translated_when_its_numbers_are_n
             self.translated += 1
             return loss
 
-    metric, history, numbers = Counting(), History(higher_is_better=False), stats("a", debiased=math.nan)
+    metric, history, numbers = Counting(), History(), stats("a", debiased=math.nan)
     tracemalloc.start()
     try:
         for _ in range(100):

@@ -1,10 +1,12 @@
 """From the books of a run to its result."""
 
+import math
+
 import pytest
 import torch
 
 from tests.selection.toy import MeanMetric, gaussian
-from tm_bandit import ModelSelector
+from tm_bandit import ModelSelector, OptimisticFID, ReferenceStatistics
 from tm_bandit.selection.outcome import _status, _why
 from tm_bandit.selection.verdict import Verdict
 
@@ -67,3 +69,21 @@ def test_few_samples_are_not_a_tie():
             selector.observe(name, torch.randn(10, 1, generator=generator))
     rows = {row["arm"]: row["verdict"] for row in selector.result().arms}
     assert rows == {"known": "best (so far)", "new": "undecided (few samples)"}
+
+
+@pytest.mark.parametrize("pairing", ["common", "independent"])
+def test_what_is_not_known_of_shared_noise_is_not_called_zero(pairing):
+    """Of 300 samples per arm, 100 are kept: too late for a comparison draw by draw."""
+
+    def sampler(shift):
+        return lambda n, generator: shift + torch.randn(n, 4, generator=generator)
+
+    metric = OptimisticFID("none", reference=ReferenceStatistics(torch.zeros(4), torch.eye(4), 10_000), max_rows=100)
+    arms, options = {"a": sampler(0.3), "b": sampler(0.31)}, {"samples": "features", "stop": "budget"}
+    selector = ModelSelector(metric, arms, "uniform", budget=600, pairing=pairing, **options)
+    row = selector.run(progress=False).arms[1]
+    assert math.isfinite(row["behind_lower"])
+    assert math.isnan(row["correlation"]) == (pairing == "common")
+    notes = selector.result().notes
+    assert len(notes) == (pairing == "common")
+    assert all("as if noise were not shared" in note for note in notes)

@@ -46,7 +46,7 @@ def test_later_draws_change_nothing():
     early = pairs.at(*arms, 10)
     for draw in range(2, 5):
         arms[0].add(values(draw), 0.0, (), 10)
-    assert pairs.anew().at(*arms, 10) == early
+    assert Pairs(pairs.paired).at(*arms, 10) == early
 
 
 def test_a_pair_is_compared_once_whichever_comes_first():

@@ -4,7 +4,15 @@ import pytest
 import torch
 
 from tests.selection.toy import MeanMetric, gaussian
-from tm_bandit import ModelSelector
+from tm_bandit import (
+    ModelSelector,
+    OptimisticFID,
+    OptimisticIS,
+    OptimisticKID,
+    OptimisticMean,
+    ReferenceStatistics,
+)
+from tm_bandit.data import ArraySource, SourceSampler
 from tm_bandit.errors import ArmError
 from tm_bandit.execution import draw
 from tm_bandit.selection.repeats import may_come_again, twins
@@ -110,6 +118,43 @@ class TestRun:
 
         result = make({"files": files}, batch_size=10, budget=1000).run(progress=False)
         assert result.retired == {}
+
+    @pytest.mark.parametrize("kind", ["fid", "settled", "kid", "is", "mean"])
+    def test_small_draws_of_files_may_repeat(self, kind):
+        """Of thirty files, one pair in nine hundred is the same: among 300 draws that happens about fifty times."""
+        noise = torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
+        source = ArraySource(noise.softmax(1).numpy(), "files.npy")
+        reference = ReferenceStatistics.from_features(noise, keep_rows=True)
+        metric = {
+            "fid": lambda: OptimisticFID("none", reference=reference),
+            "settled": lambda: OptimisticFID("none", reference=reference, max_rows=100),
+            "kid": lambda: OptimisticKID("none", reference=reference),
+            "is": lambda: OptimisticIS("none"),
+            "mean": lambda: OptimisticMean(lambda rows: rows[:, 0]),
+        }[kind]()
+        files = SourceSampler(source, "files", replacement=True)
+        options = {
+            "budget": 600,
+            "stop": "budget",
+            "batch_size": 2,
+            "samples": "features" if kind != "mean" else "images",
+        }
+        selector = ModelSelector(metric, {"files": files}, **options)
+        result = selector.run(progress=False)
+        assert (result.retired, result.total_samples) == ({}, 600)
+        marks = list(selector._arms["files"].fingerprints.values())
+        assert len(set(marks)) < len(marks) - 20
+
+    def test_a_list_that_begins_again_is_found_though_its_draws_are_shifted(self):
+        class Rota:
+            place = 0
+
+            def __call__(self, num_samples):
+                self.place += num_samples
+                return torch.arange(self.place - num_samples, self.place).remainder(33).float()[:, None]
+
+        result = make({"good": gaussian(0.5), "rota": Rota()}, budget=600).run(progress=False)
+        assert "draw 33 has the same rows as draw 0" in result.retired["rota"]
 
     def test_a_collapsed_model_stays(self):
         result = make({"flat": lambda n: torch.ones(n, 1), "good": gaussian(0.5)}).run(progress=False)

@@ -235,6 +235,12 @@ class TestRecommendation:
         assert judged([a, b, c], preferred="c").best == "a"
 
 
+def test_what_is_left_of_a_verdict_when_arms_are_gone():
+    whole = Verdict("a", "likely", {"b": "a", "c": "b", "d": "a"}, {"d": "a"}, ("e", "f"), ("g",))
+    assert whole.among("acef") == Verdict("a", "likely", {"c": "a"}, {}, ("e", "f"))
+    assert whole.among("bcg") == Verdict(None, "open", {"c": "b"}, waiting=("g",))
+
+
 class TestUniformCost:
     def test_all_arms_would_need_what_the_last_rival_to_go_needed(self):
         counts = {"a": 400, "b": 200, "c": 50}

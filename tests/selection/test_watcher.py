@@ -178,6 +178,18 @@ def test_the_worst_make_room(folder):
     one.close()
 
 
+def test_those_stay_that_are_the_least_behind_the_best(folder):
+    one = watcher(folder, max_arms=5)
+    while one.look():
+        pass
+    order = [row["arm"] for row in one.selector.result().table()]
+    assert order[:3] == ["d", "b", "c"]
+    one._max_arms = 3
+    one._drop_surplus()
+    assert sorted(one.selector.arms) == ["b", "c", "d"]
+    one.close()
+
+
 def test_safetensors_and_folders_of_their_own(tmp_path):
     safetensors = pytest.importorskip("safetensors.torch")
     for step, place in ((500, 0.1), (1000, 2.0)):

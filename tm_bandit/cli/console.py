@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Sequence
 
 from tm_bandit.errors import InputError, printable
 
@@ -22,6 +23,17 @@ def plural(count: int, noun: str) -> str:
         ('1 image', '1,200 images')
     """
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def note_left_out(files: Sequence[str], where: str = "") -> None:
+    """Say how many files could not be read, if any.
+
+    Args:
+        files: the files.
+        where: what comes before the sentence.
+    """
+    if files:
+        note(f"{where}left out {plural(len(files), 'unreadable file')}, the first: {files[0]}")
 
 
 class Progress:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tm_bandit.cli.console import note, plural
+from tm_bandit.cli.console import note, note_left_out
 from tm_bandit.cli.specs import ArmSpec, import_callable, import_reference, is_python_reference, parse_variants
 from tm_bandit.data import SampleSource, SourceSampler, open_source
-from tm_bandit.errors import BanditError, InputError
+from tm_bandit.errors import BanditError, InputError, brief
 from tm_bandit.execution.draw import Pairing
 
 
@@ -106,8 +106,8 @@ def check_supply(arms: dict[str, Any], budget: int, burn_in: int, quiet: bool) -
 def report_unreadable(arms: dict[str, Any]) -> None:
     """Say how many samples were left out because they could not be read."""
     for name, arm in arms.items():
-        if isinstance(arm, SourceSampler) and (left_out := arm.left_out):
-            note(f"arm {name}: left out {plural(len(left_out), 'unreadable file')}, the first: {left_out[0]}")
+        if isinstance(arm, SourceSampler):
+            note_left_out(arm.left_out, f"arm {name}: ")
 
 
 def _check_paired(arguments: argparse.Namespace, arms: dict[str, Any]) -> None:
@@ -156,6 +156,4 @@ def _open_checkpoints(
     except BanditError as error:
         raise InputError(f"{error} (--module {arguments.module})") from error
     except Exception as error:  # whatever the user's module raises while it is made from the first file
-        raise InputError(
-            f"Expected {first} to load into {arguments.module}, but got {type(error).__name__}: {error}"
-        ) from error
+        raise InputError(f"Expected {first} to load into {arguments.module}, but got {brief(error)}") from error

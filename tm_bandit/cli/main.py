@@ -11,13 +11,10 @@ import warnings
 from collections.abc import Sequence
 
 from tm_bandit.cli.parser import build_parser
-from tm_bandit.errors import BanditError, InputError, WeightsError, printable
+from tm_bandit.errors import BanditError, InputError, WeightsError, one_line, printable
 
 #: Exit codes, the same for every sub-command.
 OK, FAILED, BAD_INPUT = 0, 1, 2
-
-#: Longest error message, in characters: a screenful.
-_LONGEST = 1500
 
 #: The module of each sub-command.
 _MODULES = {name: f"cli.{name}" for name in ("cache", "select", "stats", "watch")} | {
@@ -46,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except (BanditError, OSError) as error:  # also a full disk, a lost network drive: the message says which file
-        _complain(error)
+        print(f"tm-bandit: error: {printable(one_line(' '.join(str(error).split())))}", file=sys.stderr)
         return BAD_INPUT if isinstance(error, (InputError, WeightsError)) else FAILED
 
 
@@ -62,9 +59,3 @@ def _run(arguments: argparse.Namespace) -> int:
         warnings.formatwarning = form
     sys.stdout.flush()
     return code
-
-
-def _complain(error: Exception) -> None:
-    """Print one line, whatever the message looks like."""
-    text = printable(" ".join(str(error).split()))
-    print(f"tm-bandit: error: {text if len(text) <= _LONGEST else text[:_LONGEST] + '…'}", file=sys.stderr)

@@ -8,15 +8,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from tm_bandit import OptimisticFID, OptimisticIS, OptimisticKID, OptimisticMean, ReferenceStatistics
-from tm_bandit.cli.console import note, plural
+from tm_bandit.cli.console import note, note_left_out, plural
 from tm_bandit.cli.inputs import open_samples
 from tm_bandit.cli.network import make_extractor
 from tm_bandit.cli.specs import import_reference, is_python_reference, make_object
-from tm_bandit.cli.stats import statistics_of
+from tm_bandit.cli.stats import note_subset, statistics_of
 from tm_bandit.data import SourceSampler
 from tm_bandit.errors import InputError
 from tm_bandit.extractors import NO_EXTRACTOR, Extractor
 from tm_bandit.metrics.base import OptimisticMetric
+from tm_bandit.reference_rows import MOST_ROWS
 
 #: The named scores: how each is made, its usual network, and whether it compares with real samples.
 _METRICS: dict[str, tuple[Any, str, bool]] = {
@@ -25,10 +26,6 @@ _METRICS: dict[str, tuple[Any, str, bool]] = {
     "cmmd": (OptimisticKID.cmmd, "clip-vit-l-14-336px", True),
     "is": (OptimisticIS, "logits_unbiased", False),
 }
-
-
-#: Rows of a reference that is computed for a kernel distance.
-_ROWS = 10_000
 
 
 def load_reference(arguments: argparse.Namespace) -> ReferenceStatistics | None:
@@ -62,15 +59,15 @@ def _computed(arguments: argparse.Namespace, extractor: Extractor) -> ReferenceS
     """Return the statistics of a folder of real images, computed now with the network of the score, and say so."""
     source = open_samples(arguments, arguments.reference)
     left_out: list[str] = []
-    rows = 0 if arguments.metric == "fid" else _ROWS
+    rows = 0 if arguments.metric == "fid" else MOST_ROWS
     reference = statistics_of(source, extractor, arguments, rows, left_out)
-    if left_out:
-        note(f"left out {plural(len(left_out), 'unreadable file')}, the first: {left_out[0]}")
+    note_left_out(left_out)
     if not arguments.quiet:
         note(
             f"the reference is computed from {plural(reference.num_samples or 0, 'image')} in {source.path} with "
             f"{extractor.name}; `tm-bandit stats` keeps it in a file"
         )
+        note_subset(reference, arguments.seed)
     return reference
 
 
@@ -89,7 +86,13 @@ def make_metric(
     """
     shared: dict[str, Any] = {"delta": arguments.delta}
     if is_python_reference(arguments.metric):
-        return _make_mean(arguments, shared)
+        metric = _make_mean(arguments, shared)
+        if metric.needs_conditions:
+            raise InputError(
+                f"Expected --metric {arguments.metric} to score samples alone, but it takes conditions (prompts, "
+                "labels), which the command line does not have; use ModelSelector(conditions=) in Python."
+            )
+        return metric
     if arguments.bounded is not None or arguments.lower_is_better:
         raise InputError(
             f"Expected --bounded and --lower-is-better only for a function as --metric, but got {arguments.metric}."
@@ -121,6 +124,10 @@ def _make_mean(arguments: argparse.Namespace, shared: dict[str, Any]) -> Optimis
         raise InputError(f"Expected no --bound and no --feature for --metric {name}, which scores samples itself.")
     score = import_reference(name)
     if isinstance(score, OptimisticMetric):
+        if arguments.bounded is not None or arguments.lower_is_better:
+            raise InputError(
+                f"Expected no --bounded and no --lower-is-better for --metric {name}, a metric that says so itself."
+            )
         return score
     if isinstance(score, type):
         score = make_object(score, name)

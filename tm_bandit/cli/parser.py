@@ -13,7 +13,7 @@ from tm_bandit.__about__ import __version__
 from tm_bandit.errors import one_line, printable
 from tm_bandit.pull import BATCH_SIZE
 
-_DESCRIPTION = "Pick the best generative model with the fewest samples."
+_DESCRIPTION = "Pick the best generative model with few samples."
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -269,7 +269,7 @@ def _add_watch(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_demo(parser: argparse.ArgumentParser) -> None:
-    """The whole story offline, in minutes."""
+    """Train a small model, choose among its checkpoints and check the choice, offline and in minutes."""
     _add(parser, "--out DIR", "where to write", Path, default=Path("tm_bandit_demo"))
     _add(parser, "--seed N", "seed of everything random", _at_least(0), default=0)
     _add(parser, "--json", "print the figures as JSON; the story goes to stderr")

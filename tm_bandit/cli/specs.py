@@ -208,7 +208,7 @@ def import_reference(text: str) -> Any:
     except Exception as error:  # whatever the user's module raises while it is imported
         raise InputError(
             f"Expected a module that can be imported, but got {module_name} in {text} "
-            f"({type(error).__name__}: {error}); check the name, and run where it can be imported from."
+            f"({brief(error)}); check the name, and run where it can be imported from."
         ) from error
     for part in attribute.split("."):
         if not hasattr(value, part):

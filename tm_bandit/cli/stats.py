@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from tm_bandit._files import check_writable
-from tm_bandit.cli.console import Progress, note, plural
+from tm_bandit.cli.console import Progress, note, note_left_out
 from tm_bandit.cli.embedding import EMBEDDED_AT_ONCE, Sample, embed, make_cache, read_sample
 from tm_bandit.cli.inputs import open_samples
 from tm_bandit.cli.network import make_extractor
@@ -124,6 +124,18 @@ def _embedded(extractor: Extractor, samples: list[Sample], ready: bool, cache: F
         raise InputError(f"Expected --feature {extractor.name} to take the samples, but got {brief(error)}") from error
 
 
+def note_subset(reference: ReferenceStatistics, seed: int) -> None:
+    """Say so if only some of the rows were kept.
+
+    Args:
+        reference: the statistics, with rows or without.
+        seed: of the choice.
+    """
+    kept, count = None if reference.rows is None else len(reference.rows), reference.num_samples
+    if kept is not None and count is not None and kept < count:
+        note(f"kept a random {kept:,} of {count:,} rows (seed {seed})")
+
+
 class _Samples(Dataset[Any]):
     """The source for worker processes: an unreadable sample becomes a string, which crosses processes unharmed."""
 
@@ -144,8 +156,7 @@ class _Samples(Dataset[Any]):
 def _report(arguments: argparse.Namespace, reference: ReferenceStatistics, unreadable: list[str]) -> None:
     """Say what was written, and what is doubtful about it."""
     count, size = reference.num_samples, reference.num_features
-    if unreadable:
-        note(f"left out {plural(len(unreadable), 'unreadable file')}, the first: {unreadable[0]}")
+    note_left_out(unreadable)
     if count is not None and count <= size:
         note(f"{count:,} samples of {size:,} features: the covariance is singular, take more than {size:,} if you can")
     summary = {
@@ -157,8 +168,7 @@ def _report(arguments: argparse.Namespace, reference: ReferenceStatistics, unrea
     }
     if reference.rows is not None:
         summary["rows"] = len(reference.rows)
-        if count is not None and len(reference.rows) < count:
-            note(f"kept a random {len(reference.rows):,} of {count:,} rows (seed {arguments.seed})")
+        note_subset(reference, arguments.seed)
     if arguments.json:
         print(json.dumps(summary))
     else:

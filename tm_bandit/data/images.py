@@ -16,6 +16,7 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from tm_bandit._arguments import check_count, check_path
+from tm_bandit._files import check_regular
 from tm_bandit.data.source import SampleSource
 from tm_bandit.errors import InputError
 
@@ -85,7 +86,7 @@ def decode_image(path: str | os.PathLike[str], resize: int | None = None, max_pi
         InputError: if the file cannot be decoded, for example because it was cut off, or is too large.
     """
     try:
-        _check_regular(path)
+        check_regular(path)  # opening a pipe would wait forever
         with Image.open(path, formats=_kinds()) as image:
             _check_pixels(image, max_pixels)
             pixels = np.array(_to_rgb(image), dtype=np.uint8).transpose(2, 0, 1)
@@ -198,11 +199,6 @@ def _kinds() -> list[str]:
     return [kind for kind in _KINDS if kind in Image.OPEN]
 
 
-def _check_regular(path: str | os.PathLike[str]) -> None:
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise ValueError("not a regular file")  # opening a pipe would wait forever
-
-
 def _check_pixels(image: Image.Image, most: int) -> None:
     width, height = image.size
     if width * height > most:
@@ -212,7 +208,7 @@ def _check_pixels(image: Image.Image, most: int) -> None:
 def _read_header(path: Path, max_pixels: int) -> _Header:
     """Read an image's size without decoding its pixels."""
     try:
-        _check_regular(path)
+        check_regular(path)
         with Image.open(path, formats=_kinds()) as image:
             _check_pixels(image, max_pixels)
             return _Header(path, image.size)
@@ -237,8 +233,8 @@ def _reason(error: Exception) -> str:
     """Say in a few words why a file could not be read; Pillow's own text repeats the whole path."""
     if isinstance(error, UnidentifiedImageError):
         return "not an image"
-    if isinstance(error, FileNotFoundError):
-        return "no such file"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
     return " ".join(str(error).split()) or type(error).__name__
 
 

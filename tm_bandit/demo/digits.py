@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tm_bandit._guards import preserved_rng
+
 #: Width of the classifier's last hidden layer: the dimension of the Frechet distance in the demo.
 NUM_FEATURES = 64
 NUM_CLASSES = 10
@@ -96,8 +98,7 @@ def train_classifier(digits: Digits, seed: int = 0, steps: int = 600) -> DigitCl
         seed: for the initial weights and the batches; the global random state is left as it was.
         steps: number of batches of 128.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with preserved_rng(seed):
         net = DigitClassifier()
         optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3, weight_decay=1e-2)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=3e-3, total_steps=steps)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from tm_bandit.report.chart import GREY, PALETTE
+from tm_bandit.report.chart import GREY, PALETTE, make_chart
 from tm_bandit.report.result import SelectionResult
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ def make_figure(
         axes.spines[:].set_visible(False)
     repeats = len(uniform[1])
     charts.supxlabel(
-        f"Dots: estimates. Bars: left, nine in ten of {repeats} evaluations; right, intervals. Diamonds: the truth.\n"
-        f"Shown are the best {len(names)} of {len(truth)} candidates, sorted by their true FID.",
+        f"Left: one evaluation (dots) and nine in ten of {repeats} (bars). Right: estimates, intervals, and the truth "
+        f"(diamonds).\nShown are the best {len(names)} of {len(truth)} candidates, sorted by their true FID.",
         fontsize=9,
     )
     for axes, (title, samples) in zip(gallery.subplots(len(images), 1), images.items(), strict=True):
@@ -93,14 +93,13 @@ def _draw_uniform(
 
 def _draw_race(axes: Any, names: Sequence[str], race: SelectionResult, truth: Mapping[str, float]) -> None:
     """Draw how far each arm is behind the best, with the interval, and the truth."""
-    arms = {row["arm"]: row for row in race.table()}
+    marks = {arm.name: arm.mark for arm in make_chart(race).series}
     axes.axvline(0, color="#30343b", lw=1)
     for at, name in enumerate(names):
-        row = arms[name]
-        colour = PALETTE[0] if name == race.best else GREY if row["verdict"].startswith("worse") else PALETTE[1]
-        behind = 0.0 if name == race.best else row["behind"]
-        if math.isfinite(row["behind_lower"]) and math.isfinite(row["behind_upper"]):
-            axes.hlines(at, row["behind_lower"], row["behind_upper"], color=colour, lw=2)
+        behind, lower, upper, decided = marks[name]
+        colour = PALETTE[0] if name == race.best else GREY if decided else PALETTE[1]
+        if math.isfinite(lower) and math.isfinite(upper):
+            axes.hlines(at, lower, upper, color=colour, lw=2)
         axes.plot(behind, at, "o", color=colour, ms=9 if name == race.best else 6)
         axes.plot(truth[name] - truth[str(race.best)], at, "D", mfc="none", mec="#30343b", ms=5)
     spent = f"differences to the best, {race.total_samples:,} samples in all"

@@ -23,6 +23,7 @@ from lightning.pytorch.callbacks import EMAWeightAveraging
 from torch import Tensor
 
 from tm_bandit import OptimisticFID, OptimisticIS, ReferenceStatistics
+from tm_bandit._guards import preserved_rng
 from tm_bandit.callbacks import BanditCheckpoint
 from tm_bandit.demo import truth as check
 from tm_bandit.demo.digits import DigitClassifier, Logits, train_classifier
@@ -168,8 +169,7 @@ def selectors(
 
 def fit(data: DigitsData, callbacks: Sequence[pl.Callback], seed: int, scale: Scale) -> None:
     """Train the generative model, and keep the average of its weights."""
-    with _quiet(), torch.random.fork_rng(devices=[]):
-        pl.seed_everything(seed, verbose=False)
+    with _quiet(), preserved_rng(seed):
         trainer = pl.Trainer(
             max_epochs=scale.epochs,
             check_val_every_n_epoch=scale.every,
@@ -311,7 +311,7 @@ def write_files(
         samples = _sampler(out / "fid", name)(24, torch.Generator().manual_seed(seed))
         images[f"{title}: {name},\ntrue FID {truths[name].fid:.2f}"] = samples
     true_fid = {name: truths[name].fid for name in order}
-    draw_picture(out / "demo.png", race, true_fid, next(iter(trials.uniform.items())), images)
+    draw_picture(out / "demo.png", race, true_fid, no_cheaper(trials.uniform, race), images)
     race.to_html(out / "report_race.html")
     for choice, name in zip(choices, ("fid", "is"), strict=True):
         choice.result.to_html(out / f"report_{name}.html")
@@ -321,6 +321,18 @@ def write_files(
     (out / "table.md").write_text(text, encoding="utf-8")
     names = ("demo.png", "report_race.html", "report_fid.html", "report_is.html", "table.md", "figures.json")
     return [*(out / name for name in names), *(choice.path for choice in choices)]
+
+
+def no_cheaper(uniform: dict[int, list[dict[str, float]]], race: SelectionResult) -> tuple[int, list[dict[str, float]]]:
+    """Return the smallest evaluations with no fewer samples than a race, as otherwise the picture would not be fair.
+
+    Args:
+        uniform: by samples per arm, from few to many, the scores of all arms in each evaluation.
+        race: the race that they are shown beside.
+    """
+    enough = [each for each in uniform if each * len(race.arms) >= race.total_samples]
+    each = next(iter(enough), max(uniform))
+    return each, uniform[each]
 
 
 def _sampler(folder: Path, arm: str) -> Any:

@@ -141,6 +141,7 @@ def carry_out(
     *,
     samples: Literal["images", "features"] = "images",
     with_generator: bool | None = None,
+    seen: Callable[[Tensor], object] | None = None,
 ) -> Tensor:
     """Return the rows of a pull, for :meth:`tm_bandit.ModelSelector.tell`; the random states are left as they were.
 
@@ -150,6 +151,7 @@ def carry_out(
         metric: turns samples into rows.
         samples: ``"features"`` if the sampler already returns rows.
         with_generator: whether ``sampler`` takes a generator; ``None`` looks at its signature.
+        seen: gets the samples before they are scored.
 
     Raises:
         ArmError: if the sampler fails, or returns samples that the metric cannot score.
@@ -167,6 +169,7 @@ def carry_out(
             samples=samples,
             with_generator=with_generator,
             conditions=pull.conditions,
+            seen=seen,
         )
 
 
@@ -179,6 +182,7 @@ def draw_rows(
     samples: Literal["images", "features"] = "images",
     with_generator: bool = True,
     conditions: tuple[Any, ...] | Tensor = (),
+    seen: Callable[[Tensor], object] | None = None,
 ) -> Tensor:
     """Return the rows of a seeded batch; the caller seeds the global random states and restores them.
 
@@ -190,11 +194,14 @@ def draw_rows(
         samples: ``"features"`` if the sampler already returns rows.
         with_generator: whether ``sampler`` takes a generator.
         conditions: of the samples; empty if there are none.
+        seen: gets the samples before they are scored.
 
     Raises:
         ArmError: see :func:`carry_out`, also for the other errors.
     """
     batch = draw_seeded(sampler, num_samples, seed, metric.device, with_generator, conditions)
+    if seen is not None:
+        seen(batch)
     if samples == "features":
         return batch
     if batch.is_floating_point() and batch.element_size() < 4:

@@ -8,7 +8,6 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -108,28 +107,24 @@ class Kit:
         batches: list[Tensor] = []
         early = pull.draw * pull.size < self.shown
         seen = self.seen if early and self.samples == "images" and not threaded else None
-        watched = sampler if seen is None else partial(_noting, sampler, batches)
+        note = None if seen is None else batches.append
         for index in wanted:
             chunk = index % count  # rows past the end of the pull are cut off, whatever they are
             if hasattr(sampler, "seek"):
                 sampler.seek(pull.draw * pull.size + chunk * size)
-            part = self._part(pull, chunk, size)
+            part = part_of(pull, chunk, size)
             if threaded:
                 rows = draw_rows(
                     sampler, part.size, part.seed, self.metric, samples=self.samples, conditions=part.conditions
                 )
-                parts.append(rows)
             else:
                 generator = takes_generator(sampler)
-                parts.append(carry_out(part, watched, self.metric, samples=self.samples, with_generator=generator))
+                rows = carry_out(part, sampler, self.metric, samples=self.samples, with_generator=generator, seen=note)
+            parts.append(rows)
         if seen is not None:
             seen(pull, *batches)
         rows = parts[0] if len(parts) == 1 else torch.cat(parts)
         return rows if chunks is not None else rows[: pull.size]
-
-    def _part(self, pull: Pull, chunk: int, size: int) -> Pull:
-        conditions = chunk_of(pull.conditions, chunk, size)
-        return replace(pull, size=size, seed=chunk_seed(pull.seed, chunk), conditions=conditions)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "seen": None}  # the run stays where it is
@@ -160,10 +155,21 @@ class Kit:
             ) from error
 
 
-def _noting(sampler: Sampler, batches: list[Tensor], /, *args: Any, **kwargs: Any) -> Tensor:
-    batch = sampler(*args, **kwargs)
-    batches.append(batch)
-    return batch
+def part_of(pull: Pull, chunk: int, size: int) -> Pull:
+    """Return one chunk of a pull as a pull of its own.
+
+    Args:
+        pull: the whole.
+        chunk: index of the chunk.
+        size: samples per chunk; see :func:`~tm_bandit.execution.conditions.chunk_of`.
+
+    Example:
+        >>> whole = Pull("ema", draw=3, size=4, seed=17, conditions=("a", "b", "c", "d"))
+        >>> part_of(whole, 0, 2).seed, part_of(whole, 1, 2).conditions
+        (17, ('c', 'd'))
+    """
+    conditions = chunk_of(pull.conditions, chunk, size)
+    return replace(pull, size=size, seed=chunk_seed(pull.seed, chunk), conditions=conditions)
 
 
 #: What a worker answers: rows (as bytes from another process) and the seconds they took, or why there are none.

@@ -68,8 +68,8 @@ def run_to_the_end(
     finish: Callable[[bool], T],
     kit: Kit,
     watch: Callable[[Iterator[str | None]], bool],
-    workers: WorkersLike = None,
-    timeout: float | None = None,
+    workers: WorkersLike,
+    timeout: float | None,
 ) -> T:
     """Make pulls until there are none left; return what ``finish(interrupted)`` returns, the same on all ranks.
 

@@ -82,12 +82,17 @@ class Ranks:
         text = None if error is None else f"{type(error).__name__}: {error}"
         return next((text for text in self.all_of(text) if text is not None), None)
 
-    def agree(self, error: Exception | None) -> None:
-        """Raise ``error`` on the ranks that have one, and an ``InputError`` with its text on the others.
+    @contextmanager
+    def agreed(self) -> Iterator[None]:
+        """Raise what goes wrong in the block on all ranks: the others must learn of it before they wait for this one.
 
-        Args:
-            error: what went wrong on this rank.
+        The ranks on which nothing went wrong raise an ``InputError`` with the text of the first error.
         """
+        error: Exception | None = None
+        try:
+            yield
+        except Exception as failure:  # any: see above
+            error = failure
         text = self.first_error(error)
         if error is not None:
             raise error
@@ -108,12 +113,14 @@ class Ranks:
                 ``ArmError`` with its text.
             ArmError: on all ranks, if the tensors differ in shape or type.
         """
-        failed = isinstance(part, Exception)
-        error = part if isinstance(part, BanditError) else ArmError(f"{type(part).__name__}: {part}")
+        mine: Any
         if isinstance(part, Exception):
-            error.__cause__ = part.__cause__ if error is part else part
-            keep_trace(error)
-        forms: list[Any] = self.all_of(error if failed else (tuple(part.shape), str(part.dtype)))  # type: ignore
+            mine = part if isinstance(part, BanditError) else ArmError(brief(part))
+            mine.__cause__ = part.__cause__ if mine is part else part
+            keep_trace(mine)
+        else:
+            mine = tuple(part.shape), str(part.dtype)
+        forms = self.all_of(mine)
         for form in forms:
             if isinstance(form, Exception):
                 raise form
@@ -127,9 +134,9 @@ class Ranks:
         if self.world_size == 1:
             return part.unsqueeze(0)
         # As bytes: a backend that does not know a type fails on one rank, and leaves the others without it.
-        mine = part.detach().to(self._device or _group_device()).contiguous().flatten().view(torch.uint8)
-        parts = [torch.empty_like(mine) for _ in range(self.world_size)]
-        dist.all_gather(parts, mine)
+        content = part.detach().to(self._device or _group_device()).contiguous().flatten().view(torch.uint8)
+        parts = [torch.empty_like(content) for _ in range(self.world_size)]
+        dist.all_gather(parts, content)
         return torch.cat(parts).view(part.dtype).reshape(self.world_size, *part.shape)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
@@ -40,6 +41,10 @@ FIDELITY_NETWORKS = {
     "dinov2-vit-g-14": 1536,
     "vgg16": 4096,
 }
+
+#: By the id of a module: how many callers have it in evaluation mode, and which of its parts were in training mode.
+_evaluated: dict[int, tuple[int, list[nn.Module]]] = {}
+_changing_modes = threading.Lock()
 
 
 class Network:
@@ -111,9 +116,10 @@ class RememberingNetwork(Network):
 
     def _remembered(self, inputs: Tensor, make: Callable[[], Tensor]) -> Tensor:
         """Return what was made of this batch, or make it."""
-        if self._latest is None or not self._latest[0](inputs):
-            self._latest = recogniser(inputs), make()
-        return self._latest[1]
+        latest = self._latest  # another thread may replace it at any time
+        if latest is None or not latest[0](inputs):
+            latest = self._latest = recogniser(inputs), make()
+        return latest[1]
 
     def to(self, device: torch.device | None = None, dtype: torch.dtype | None = None) -> None:
         """Move or convert the network; remembered features are dropped, as they are outdated."""
@@ -322,15 +328,26 @@ def _match_weights(layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put ``module`` into evaluation mode and restore the mode of each of its parts afterwards."""
-    training = [part for part in module.modules() if part.training]
-    for part in training:
-        part.training = False
+    """Put ``module`` into evaluation mode and restore the mode of each of its parts afterwards.
+
+    Of several threads that run it at the same time, the last one restores.
+    """
+    with _changing_modes:
+        callers, training = _evaluated.get(id(module), (0, []))
+        training = [*training, *(part for part in module.modules() if part.training)]
+        for part in training:
+            part.training = False
+        _evaluated[id(module)] = callers + 1, training
     try:
         yield
     finally:
-        for part in training:
-            part.training = True
+        with _changing_modes:
+            callers, training = _evaluated.pop(id(module))
+            if callers > 1:
+                _evaluated[id(module)] = callers - 1, training
+            else:
+                for part in training:
+                    part.training = True
 
 
 def recogniser(images: Tensor) -> Callable[[Tensor], bool]:

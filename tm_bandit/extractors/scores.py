@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -44,11 +45,17 @@ class Score:
                 f"Expected `score` to be a callable, a module or a torchmetrics metric, but got a "
                 f"{type(function).__name__}; leave it out and use `update_scores` for numbers computed elsewhere."
             )
+        if isinstance(function, type):
+            raise InputError(
+                f"Expected `score` to be an object that takes samples, but got the class {function.__name__}; make one "
+                f"of it: {function.__name__}(...)."
+            )
         self.function = function
         self.name = getattr(function, "__name__", type(function).__name__)
         wanted = _wants_conditions(function) if conditional is None else conditional
         self.conditional = check_flag("conditional", wanted)
         self._one_by_one = False
+        self._turn = threading.Lock()
 
     def __call__(self, samples: Any, conditions: Sequence[Any] | None = None) -> Tensor:
         """Return the scores of a batch, shape ``(n,)``, with gradients off and modules in evaluation mode.
@@ -83,15 +90,16 @@ class Score:
                 return self._check(values(*(_at(_stacked(part), weight) for part in given)), count)
 
     def _from_metric(self, metric: Metric, given: tuple[Any, ...], count: int) -> Any:
-        try:
-            with evaluating(metric):
+        # What a metric is asked goes through its states, so threads take turns.
+        with self._turn, evaluating(metric):
+            try:
                 value = None if self._one_by_one and count > 1 else metric(*map(_stacked, given))
                 if count > 1 and (value is None or (isinstance(value, Tensor) and value.numel() == 1)):
                     self._one_by_one = True
                     singles = [[part[i : i + 1] for part in given] for i in range(count)]
                     value = torch.stack([torch.as_tensor(metric(*map(_stacked, one))).reshape(()) for one in singles])
-        finally:
-            metric.reset()
+            finally:
+                metric.reset()
         return value
 
     def _check(self, values: Any, count: int) -> Tensor:
@@ -108,6 +116,14 @@ class Score:
         """Move the module inside, if there is one, for all metrics that share it."""
         if isinstance(self.function, nn.Module):
             self.function.to(device)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the lock to this process."""
+        return {name: value for name, value in vars(self).items() if name != "_turn"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._turn = threading.Lock()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Score:
         """Return the score itself: twenty arms hold one network."""

@@ -91,11 +91,6 @@ class ScoreMoments:
         return cls(count, mean, math.sqrt(max(scatter, 0.0) / max(count - 1, 1)), skewness)
 
 
-def as_width(kind: str) -> WidthKind:
-    """Return the name of a confidence sequence after checking that it is one."""
-    return "lil" if kind == "lil" else "mixture"
-
-
 def mixture_width(count: float, alpha: float) -> float:
     r"""Half-width of a one-sided normal-mixture confidence sequence for scores of variance one.
 

@@ -4,7 +4,7 @@ The plug-in Frechet distance (with the :math:`1/n` covariance) is too large for 
 parts are unbiased together, but :math:`\mathrm{Tr}(S_r^{1/2} \hat S S_r^{1/2})^{1/2}` is concave in the sample
 covariance. For Gaussian rows its expectation has a closed form in the limit of many dimensions and samples (random
 matrix theory), which is accurate to a fraction of a percent from ten samples on. (The bias is a small part of it, and
-by about :math:`\mathrm{Tr} S_r / 4n` too small: 1 % with 64 equal eigenvalues, 11 % with four.) So the whole bias curve
+by about :math:`\mathrm{Tr} S_r / 4n` too small: 1% with 64 equal eigenvalues, 11% with four.) So the whole bias curve
 of a reference costs milliseconds, needs no random numbers and reaches far below :math:`n = d`, where extrapolation in
 :math:`1/n` fails: there the bias is not of the order :math:`1/n`.
 """

@@ -32,8 +32,8 @@ function. Neither witness is damped, because two that are damped differently do 
 
 **Less bias.** :func:`safe_bias` is subtracted from the plug-in: a share of the bias shown by leaving out one row at a
 time. Like the width it is asymptotic, and nothing is subtracted before 1,000 rows, which may still miss a far mode of
-less than 1 % of the mass. Two halves of the rows show the bias too, but with extra noise: with them, certificates were
-wrong in up to 40 % of runs next to the reference.
+less than 1% of the mass. Two halves of the rows show the bias too, but with extra noise: with them, certificates were
+wrong in up to 40% of runs next to the reference.
 
 Folds depend only on the number of a row, so a pair of rows is always in the same fold, and no row is scored by a
 witness that has seen its partner.

@@ -14,8 +14,8 @@ so the sample moments do two things.
   spectrum.
   The eigenvalues of a sample are more spread, by a variance of :math:`y = d / n_r` relative to a flat spectrum; the
   leading term of the bias, :math:`\sum_{jk} w_j w_k / (w_j + w_k)`, falls by the factor :math:`1 - y/2` with that. So
-  the bias is multiplied by :math:`e^{y/2}`: right to 4 % for flat spectra from :math:`n_r = d / 2` on, too much for
-  steep ones (by 15 % at :math:`n_r = 2d` for :math:`w_j \propto j^{-1.5}`). And it is multiplied by how much more
+  the bias is multiplied by :math:`e^{y/2}`: right to 4% for flat spectra from :math:`n_r = d / 2` on, too much for
+  steep ones (by 15% at :math:`n_r = 2d` for :math:`w_j \propto j^{-1.5}`). And it is multiplied by how much more
   scattered sample covariances are than those of Gaussian rows, :func:`tail_ratio`, which is 1.4 to 1.9 behind a ReLU.
   The real rows are gone, so this is measured on the generated ones.
 * *First-order noise.* For the best witness it is the mean over :math:`n_r` real rows of

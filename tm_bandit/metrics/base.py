@@ -13,7 +13,7 @@ from tm_bandit._arguments import check_count, check_level
 from tm_bandit._device import check_device
 from tm_bandit.comparison import Pair, has_few_values
 from tm_bandit.errors import InputError
-from tm_bandit.functional.confidence import ScoreMoments, as_width, mean_interval
+from tm_bandit.functional.confidence import ScoreMoments, mean_interval
 from tm_bandit.metrics._attributes import Setting, optional
 from tm_bandit.metrics.row_log import LoggedMetric
 from tm_bandit.metrics.traits import Traits
@@ -103,6 +103,9 @@ class OptimisticMetric(LoggedMetric, ABC):
 
     #: Whether ``extract`` needs the samples' conditions (prompts, labels) as a second argument.
     needs_conditions: bool = False
+
+    #: Kind of the confidence sequences; some metrics let the user choose.
+    width: Any = "mixture"
 
     #: States that describe generated samples; :meth:`forward` sets them aside to look at one batch alone.
     generated_states: tuple[str, ...] = ()
@@ -213,8 +216,7 @@ class OptimisticMetric(LoggedMetric, ABC):
         mine, theirs = self.row_scores(count), other.row_scores(count)
         if mine is None or theirs is None or self.traits.centre != "unbiased":
             return None
-        width = as_width(getattr(self, "width", ""))
-        return mean_interval(ScoreMoments.of(mine - theirs), other._level, width)[0]
+        return mean_interval(ScoreMoments.of(mine - theirs), other._level, self.width)[0]
 
     # ---- what users get in return ----
 

@@ -48,7 +48,7 @@ class FeatureMetric(OptimisticMetric):
     inception: Any
     extractor: Extractor
 
-    width = Setting(lambda name, value: check_choice(name, value, WIDTHS))
+    width: Any = Setting(lambda name, value: check_choice(name, value, WIDTHS))
     fitting = Setting(lambda name, value: check_choice(name, value, FITTINGS))
 
     def __init__(self, bound: str, width: str, fitting: str, reset_real_features: bool, **kwargs: Any) -> None:

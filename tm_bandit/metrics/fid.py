@@ -17,7 +17,7 @@ from tm_bandit.bounds.fd_bounds import FD_BOUNDS, FrechetTuning
 from tm_bandit.comparison import Pair
 from tm_bandit.errors import InputError, NotReadyError
 from tm_bandit.extractors import Extractor
-from tm_bandit.functional.confidence import ScoreMoments, WidthKind, as_width, deviation
+from tm_bandit.functional.confidence import ScoreMoments, WidthKind, deviation
 from tm_bandit.functional.crossfit import FOLDS, MIN_ROWS, Fitting
 from tm_bandit.functional.frechet_basis import FrechetBasis
 from tm_bandit.functional.moments import Moments, add_rows_, merge_moments, moments_from_rows
@@ -75,14 +75,16 @@ class OptimisticFID(ReferencedMetric):
 
     What ``"witness"`` promises. Each end of :meth:`bounds` may fail with probability ``delta / 2``, so both hold
     together. At each sample count the expectations are on the right sides for every distribution with two moments. The
-    widths need four, because a score is quadratic in a row and its variance is estimated: with three (Student's t) up
-    to a fifth of the runs fail. They are confidence sequences, so looking after every sample is allowed; they are
-    asymptotic. With ``fitting="predictable"`` the lower end's anytime validity is proved in that sense; with
-    ``"crossfit"`` it is measured, because refits change old scores. ``width="lil"`` adds a third in width.
+    widths need four, because a score is quadratic in a row and its variance is estimated: with Student's t of three
+    degrees of freedom the lower end fails about twice as often as promised. They are confidence sequences, so looking
+    after every sample is allowed; they are asymptotic. With ``fitting="predictable"`` the lower end's anytime validity
+    is proved in that sense; with ``"crossfit"`` it is measured, because refits change old scores. ``width="lil"`` adds
+    a third in width.
 
     No width allows for a far mode that no sample has hit. So nothing is promised below 200 samples, by which a mode of
-    2 % of the mass has been hit with probability 98 %: the ends are 0 and infinity, and no arm is certified to be
-    worse. For a far mode of 1 % the lower end still fails in one run of eight (``benchmarks/results/cures.md``).
+    2% of the mass has been hit with probability 98%: the ends are 0 and infinity, and no arm is certified to be
+    worse. For a far mode of 1% the lower end still fails in one run of eight, for one of 0.5% in two of five
+    (``benchmarks/results/cures.md``).
 
     If the reference says how many images it was made from, :meth:`bounds` allows for their noise, or a perfect
     generator would be blamed for it (:mod:`tm_bandit.functional.reference_noise`); files of other tools do not say, and
@@ -92,10 +94,10 @@ class OptimisticFID(ReferencedMetric):
     (closed form, also with far fewer samples than dimensions). Up to half as many samples as dimensions ``d`` that is
     the bias of the fitted spectrum or of the reference's own, whichever is smaller; from ``d`` on it is that of the
     fitted one, and from ``2 d`` on the measured decay of the bias takes over. It is clipped to lie between the witness
-    mean and the plug-in. Its standard error is a jackknife's, 0.8 to 1.6 times the spread over runs from 20 samples on,
-    but twice that for an arm so near the reference that it is clipped at zero. It includes neither the remaining
-    bias, which below ``d`` samples can be several times as large, nor the reference's noise. So this is an estimate,
-    not a bound.
+    mean and the plug-in. Its standard error is a jackknife's, 0.8 to 1.7 times the spread over runs from 20 samples on,
+    but twice that for an arm so near the reference that it is clipped at zero, and up to five times with a tenth as
+    many samples as dimensions behind a ReLU. It includes neither the remaining bias, which below ``d`` samples can be
+    several times as large, nor the reference's noise. So this is an estimate, not a bound.
 
     Settings (``delta``, ``horizon``, ``width``, ``fitting``, ``kappa``, ``threshold``, ``norm_bound``,
     ``paper_as_printed``) may be changed at any time, unless ``"witness"`` has settled rows with the old values.
@@ -119,7 +121,8 @@ class OptimisticFID(ReferencedMetric):
         fitting: how ``"witness"`` keeps its witnesses independent of the rows they score: ``"crossfit"``, or
             ``"predictable"``, which is looser but whose anytime guarantee is proved.
         max_rows: how many rows ``"witness"`` may keep (default: the larger of 4096 and four times the dimension); then
-            the older half is settled, its scores frozen and its moments kept.
+            the older half is settled, its scores frozen and its moments kept. Arms with more are not compared draw by
+            draw.
         normalize: whether images are floats in [0, 1] rather than uint8.
         reset_real_features: whether :meth:`reset` also forgets real samples.
         feature_extractor_weights_path: file with the weights of a named network.
@@ -283,7 +286,7 @@ class OptimisticFID(ReferencedMetric):
             )
             key = (logs[1].epoch, other.reference, count)
             plug_in = logs[1].derive("safe plug-in", partial(other._safe_plug_in, count), *key)
-        width = deviation(ScoreMoments.of(mine - theirs), other._level, upper=False, kind=as_width(self.width))
+        width = deviation(ScoreMoments.of(mine - theirs), other._level, upper=False, kind=self.width)
         return float(mine.mean()) - plug_in - width
 
     def _log_of(self, count: int) -> RowLog:

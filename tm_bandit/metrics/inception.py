@@ -18,7 +18,7 @@ from tm_bandit.bounds.is_bounds import IS_BOUNDS
 from tm_bandit.comparison import Pair, has_few_values
 from tm_bandit.errors import InputError
 from tm_bandit.extractors import Extractor, resolve
-from tm_bandit.functional.confidence import ScoreMoments, WidthKind, as_width, deviation
+from tm_bandit.functional.confidence import ScoreMoments, WidthKind, deviation
 from tm_bandit.functional.crossfit import MIN_ROWS, Fitting
 from tm_bandit.functional.inception_score import ClassSums, check_probabilities, class_sums, log_inception_score
 from tm_bandit.functional.paired import PairedScores, paired_kl_scores
@@ -58,7 +58,7 @@ class OptimisticIS(FeatureMetric):
     ``delta / 2``. At each sample count the expectations are on the right sides for every distribution; the widths are
     confidence sequences, so looking after every sample is allowed. They are asymptotic (estimated variance). With
     ``fitting="predictable"`` the upper end's anytime validity is proved in that sense, with ``"crossfit"`` it is
-    measured. Nothing is promised below 200 samples, where a class with 2 % of the mass
+    measured. Nothing is promised below 200 samples, where a class with 2% of the mass
     may still be missing: the ends are then 1 and the number of classes, though :meth:`compute`, for choosing
     between generators, is sharper.
     The paper's inequality is one-sided: with these bounds the lower end is ``-inf``.
@@ -283,12 +283,13 @@ class OptimisticIS(FeatureMetric):
             other: a copy of the same metric, with samples drawn from the same noise.
             count: how many samples of each.
         """
-        found, rows = self._scored(other, count, common=False), other._first(count)
-        if found is None or rows is None or self.bound != "witness":
+        found = self._scored(other, count, common=False) if self._bound.standard_errors else None
+        rows = other._first(count)
+        if found is None or rows is None:
             return None
         plug_in = float(log_inception_score(class_sums(rows)))
         moments = ScoreMoments.of(found.scores[1] - found.scores[0])
-        width = deviation(moments, other._level, upper=False, kind=as_width(self.width))
+        width = deviation(moments, other._level, upper=False, kind=self.width)
         return plug_in - float(found.scores[0].mean()) - width
 
     def _view(self) -> SumView:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tm_bandit._arguments import check_choice, check_count, check_number
-from tm_bandit._device import as_float64
+from tm_bandit._device import as_float64, form_of
 from tm_bandit.bounds.bound import Bound, NoBound
 from tm_bandit.errors import InputError, NotReadyError
 from tm_bandit.extractors import Extractor
@@ -71,7 +71,7 @@ class OptimisticKID(ReferencedMetric):
         sigma: width of the Gaussian kernel.
         scale: factor by which the distance is multiplied.
         width: confidence sequence of the bound: ``"lil"``, or ``"mixture"``, which is narrower by a quarter; with the
-            long tails of a cubic kernel its upper end fails in up to 7 % of the runs where 5 % are promised.
+            long tails of a cubic kernel its upper end fails in up to 7% of the runs where 5% are promised.
         normalize: whether images are floats in [0, 1] rather than uint8.
         reset_real_features: whether :meth:`reset` also forgets real samples.
         feature_extractor_weights_path: file with the weights of a named network.
@@ -132,6 +132,8 @@ class OptimisticKID(ReferencedMetric):
             "polynomial": PolynomialKernel(check_count("degree", degree, 1), gamma, check_number("coef", coef)),
             "rbf": GaussianKernel(check_number("sigma", sigma, above=0)),
         }
+        if isinstance(kernel, type):
+            raise InputError(f"Expected a kernel, but got the class {kernel.__name__}; give {kernel.__name__}(...).")
         self._kernel = kernel if callable(kernel) else named[check_choice("kernel", kernel, named)]
         self.scale = scale
         path = feature_extractor_weights_path
@@ -228,7 +230,12 @@ class OptimisticKID(ReferencedMetric):
         values = as_float64(rows.detach())
         longest = values[values.norm(dim=1).argmax()][None]
         # A positive definite kernel is largest where a row meets itself; those in use grow with its length.
-        largest = self.scale * abs(float(self.kernel(longest, longest)))
+        value = self.kernel(longest, longest)
+        if not isinstance(value, Tensor) or value.shape != (1, 1):
+            raise InputError(
+                f"Expected the kernel to return a tensor of shape (n, m) for n and m rows, but got {form_of(value)}."
+            )
+        largest = self.scale * abs(float(value))
         if not largest <= _LARGEST_KERNEL:
             raise InputError(
                 f"Expected features whose kernel values are at most {_LARGEST_KERNEL:g}, but got {largest:.3g}; scale "

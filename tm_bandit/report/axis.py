@@ -87,3 +87,13 @@ def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
     first = math.ceil(low / step - 1e-9)
     return [round(index * step, 12) for index in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def tick_text(value: float) -> str:
+    """Return a number of an axis in a few letters.
+
+    Example:
+        >>> tick_text(0.25), tick_text(12000.0)
+        ('0.25', '12,000')
+    """
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"

@@ -158,7 +158,10 @@ def make_chart(result: SelectionResult) -> Chart:
         series[at] = series[at]._replace(x=())
     notes = []
     if any(low <= end <= high for arm in series[:2] if arm.x for end in (*arm.lower, *arm.upper)):
-        notes.append("dashed and dotted: optimistic and pessimistic ends of the first two arms' intervals")
+        whose = "of the interval" if len(series) == 1 else "of the first two arms' intervals"
+        notes.append(f"dashed and dotted: optimistic and pessimistic ends {whose}")
+    if any(arm.x and arm.colour is not None and not low <= arm.centre[0] <= high for arm in series):
+        notes.append("some of the first scores are off the scale")
     if series:  # an interval wider than a third of the frame would fill the panel
         widths = [upper - lower for lower, upper in zip(series[0].lower, series[0].upper, strict=True)]
         band = max((at + 1 for at, width in enumerate(widths) if not width <= (high - low) / 3), default=0)
@@ -247,7 +250,7 @@ def frame(series: Sequence[Series]) -> tuple[float, float]:
     if not scores:
         return 0.0, 1.0
     low, high = min(scores), max(scores)
-    room = max(high - low, 0.25 * max(abs(low), abs(high)), 1e-9)
+    room = max(high - low, 0.25 * max(abs(low), abs(high)), 1e-9) if low or high else 1.0
     others = [(arm.centre[-1], 2 * room) for arm in series if arm.x]
     if series[0].x:
         others += [(series[0].lower[-1], room), (series[0].upper[-1], room)]
@@ -283,8 +286,8 @@ def short_names(names: Sequence[str], length: int = _LABEL) -> dict[str, str]:
     """Cut long names so that they can still be told apart.
 
     The words that all have in the same place go first, but not the one before a word that differs: it says what that
-    is. If that is not enough or not possible, what all begin and end with goes, then all words in common; what is still
-    too long loses its middle.
+    is. If that is not enough, it stays only before a number. If that is not enough or not possible, what all begin and
+    end with goes, then all words in common; what is still too long loses its middle.
 
     Args:
         names: the names, without repetition.
@@ -299,7 +302,7 @@ def short_names(names: Sequence[str], length: int = _LABEL) -> dict[str, str]:
         ['ema', 'raw']
     """
     texts = list(names)
-    for shorten in (_with_labels, _without_ends, _without_shared_words):
+    for shorten in (_with_labels, _with_labels_of_numbers, _without_ends, _without_shared_words):
         if len(names) > 1 and any(len(text) > length for text in texts):
             texts = shorten(names)
     cut = {}
@@ -310,7 +313,11 @@ def short_names(names: Sequence[str], length: int = _LABEL) -> dict[str, str]:
 
 
 def _with_labels(names: Sequence[str]) -> list[str]:
-    return _without_shared_words(names, labels=True)
+    return _without_shared_words(names, labelled="")
+
+
+def _with_labels_of_numbers(names: Sequence[str]) -> list[str]:
+    return _without_shared_words(names, labelled=r"\d")
 
 
 def _without_ends(names: Sequence[str]) -> list[str]:
@@ -320,19 +327,21 @@ def _without_ends(names: Sequence[str]) -> list[str]:
     return [("…" if head else "") + name[head : len(name) - tail] + ("…" if tail else "") for name in names]
 
 
-def _without_shared_words(names: Sequence[str], labels: bool = False) -> list[str]:
+def _without_shared_words(names: Sequence[str], labelled: str | None = None) -> list[str]:
     """Leave out the words that all names have in the same place; only the ends if their numbers of words differ.
 
     Args:
         names: the names.
-        labels: whether to keep the word before one that differs, and what is between the two.
+        labelled: how words begin that keep the word before them, and what is between the two, if they differ.
     """
     words = [re.findall(r"\d+\.\d+|[^\W_]+|[\W_]+", name) for name in names]
     if len({len(line) for line in words}) > 1:
         return _without_ends(names)
-    same = [len(set(column)) == 1 for column in zip(*words, strict=True)]
-    if labels:
-        same = [alike and all(same[at + 1 : at + 3]) for at, alike in enumerate(same)]
+    columns = list(zip(*words, strict=True))
+    same = [len(set(column)) == 1 for column in columns]
+    if labelled is not None:
+        plain = [alike or not re.match(labelled, columns[at][0]) for at, alike in enumerate(same)]
+        same = [alike and all(plain[at + 1 : at + 3]) for at, alike in enumerate(same)]
     return ["".join(_cut(line, same)) for line in words]
 
 

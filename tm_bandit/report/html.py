@@ -78,7 +78,10 @@ def render_html(result: SelectionResult, refresh: int | None = None) -> str:
 def _facts(result: SelectionResult) -> str:
     facts = [
         (_typeset(number(result.best_score)), f"{result.score_name} of the best arm"),
-        (f"{result.total_samples:,}", f"samples drawn from {len(result.arms)} arms"),
+        (
+            f"{result.total_samples:,}",
+            f"samples drawn from {len(result.arms)} arm{'' if len(result.arms) == 1 else 's'}",
+        ),
     ]
     if result.saving:
         facts.append((f"{result.uniform_cost:,}", "samples if every arm were drawn as often as the closest rival"))
@@ -117,7 +120,7 @@ def _table(result: SelectionResult, chart: Chart) -> str:
             "interval": (row["upper"] - row["lower"], interval or "-"),
             "estimate": (row["estimate"], number(row["estimate"])),
             "behind the best by": (row["behind"], behind),
-            "correlation": (row["correlation"], number(round(row["correlation"], 2))),
+            "correlation": (row["correlation"], "-" if math.isnan(row["correlation"]) else f"{row['correlation']:.2f}"),
         }
         mark = ' class="best"' if row["arm"] == result.best else ""
         lines.append(
@@ -128,7 +131,7 @@ def _table(result: SelectionResult, chart: Chart) -> str:
     inner = "".join(f'<th title="{escape(text)}">{name}</th>' for name, text in columns.items())
     titles = f"<th>arm</th><th>verdict</th>{inner}"
     body = f"<table><thead><tr>{titles}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
-    return _section("All arms", f"{chart.unit}. Click on a heading to sort.", body)
+    return _section("All arms", f"{chart.unit}.", body)
 
 
 def _cell(value: float, text: str) -> str:
@@ -142,7 +145,8 @@ def _pictures(result: SelectionResult) -> str:
     shown = result.pictures
     if not shown:
         return ""
-    same = "Samples in a column come from the same noise." if result.settings.get("pairing") == "common" else ""
+    paired = len(shown) > 1 and result.settings.get("pairing") == "common"
+    same = "Samples in a column come from the same noise." if paired else ""
     rows = []
     for name, uris in shown.items():
         images = "".join(f'<img src="{uri}" alt="sample {at}">' for at, uri in enumerate(uris))

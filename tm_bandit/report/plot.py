@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tm_bandit._arguments import check_path
 from tm_bandit._files import atomic_write
 from tm_bandit.errors import InputError, printable
+from tm_bandit.report.axis import tick_text
 from tm_bandit.report.chart import GREY, PALETTE, Chart, Series, make_chart
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def colour_of(arm: Series) -> str:
 
 
 def _draw_scores(axes: Axes, chart: Chart) -> None:
-    axes.set_xlim(0, max(1, chart.total))
+    _samples_axis(axes, chart)
     axes.set_ylim(chart.low, chart.high)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # a common factor would overlap the note
     for rank, arm in reversed(list(enumerate(chart.series))):
@@ -125,7 +126,6 @@ def _draw_scores(axes: Axes, chart: Chart) -> None:
         name.set(fontsize=9, fontweight=weight)
     axes.grid(axis="y", color=_RULE, linewidth=0.8)
     axes.set_ylabel(_plain(chart.unit), color=_INK)
-    axes.set_xlabel("samples drawn", color=_INK)
     _head(axes, "Scores over time", chart.note, 120)
 
 
@@ -134,7 +134,7 @@ def _draw_marks(axes: Axes, chart: Chart, shown: Sequence[Series]) -> None:
     if math.isfinite(axis.knee):
         axes.set_xscale("asinh", linear_width=axis.knee)
     axes.set_xlim(axis.low, axis.high)
-    axes.set_xticks(axis.ticks(), [f"{tick:,.0f}" if abs(tick) >= 1000 else f"{tick:g}" for tick in axis.ticks()])
+    axes.set_xticks(axis.ticks(), [tick_text(tick) for tick in axis.ticks()])
     axes.minorticks_off()
     axes.grid(axis="x", color=_RULE, linewidth=0.8)
     axes.axvline(0.0, color=_SOFT, lw=0.8)
@@ -164,11 +164,16 @@ def _draw_budget(axes: Axes, chart: Chart, shown: Sequence[Series]) -> None:
         axes.broken_barh(cells, (at - 0.35, 0.7), facecolors=[(colour, strong) for _, _, strong in arm.cells()], lw=0)
         share = axes.text(1.02, at, f"{arm.share:.1%}", va="center", color=_INK, transform=axes.get_yaxis_transform())
         share.set_fontsize(8)
-    axes.set_xlim(0, max(1, chart.total))
+    _samples_axis(axes, chart)
     axes.tick_params(axis="y", length=0, labelleft=False)
-    axes.set_xlabel("samples drawn", color=_INK)
     left_out = f"the first {len(shown)} of {len(chart.series)} arms; " if len(shown) < len(chart.series) else ""
     _head(axes, "Where the budget went", f"{left_out}darker where an arm got more of the samples", 60)
+
+
+def _samples_axis(axes: Axes, chart: Chart) -> None:
+    axes.set_xlim(0, max(1, chart.total))
+    axes.locator_params(axis="x", integer=True)
+    axes.set_xlabel("samples drawn", color=_INK)
 
 
 def _head(axes: Axes, title: str, note: str, letters: int) -> None:

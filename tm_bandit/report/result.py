@@ -244,6 +244,13 @@ class SelectionResult:
         found = [f"{row['arm']} is the same model as {row['twin']} (identical samples)." for row in twins]
         known = [row["correlation"] for row in self.arms if not math.isnan(row.get("correlation", math.nan))]
         paired = self.settings.get("pairing") == "common"
+        apart = [row for row in self.arms if "correlation" in row and math.isnan(row["correlation"])]
+        lost = sum(math.isfinite(row.get("behind_lower", math.nan)) for row in apart) if paired else 0
+        if lost:
+            found.append(
+                f"{lost} arm{' is' if lost == 1 else 's are'} compared with the best as if noise were not shared: "
+                "scores draw by draw are all equal, or not known (an OptimisticFID keeps `max_rows` samples)."
+            )
         if paired and known and sum(known) / len(known) < _LITTLE_IN_COMMON:
             found.append(
                 f"The arms share hardly any noise (mean correlation below {_LITTLE_IN_COMMON}), so comparing them is "
@@ -259,7 +266,14 @@ class SelectionResult:
     @property
     def word(self) -> str:
         """The status in a word or two."""
-        return "only arm" if self.unrivalled else _WORDS.get(self.status, self.status.replace("_", " "))
+        if self.unrivalled:
+            return "only arm"
+        return "samples used up" if self._used_up else _WORDS.get(self.status, self.status.replace("_", " "))
+
+    @property
+    def _used_up(self) -> bool:
+        """Whether the run ended because the arms had no more samples, as files may have before the budget is spent."""
+        return self.status == "budget_exhausted" and self.stopped_by == "exhausted"
 
     def outcome(self) -> str:
         """Return what the status means, in words."""
@@ -269,12 +283,14 @@ class SelectionResult:
         margin = f", up to epsilon = {number(epsilon)}" if epsilon else ""
         delta = self.settings.get("delta")
         sure = f", with {100 * (1 - delta):.4g}% confidence" if delta else ""
+        if self._used_up:
+            return "the arms have no samples left, but not all rivals are ruled out"
         known = _SENTENCES.get(self.status)
         return self.status if known is None else known.format(margin=margin, sure=sure)
 
     @property
     def undecided(self) -> list[str]:
-        """Arms that are neither ruled out nor tied with the best: they have too few samples."""
+        """Arms that are neither ruled out nor tied with the best: they look worse, or have too few samples."""
         return [row["arm"] for row in self._sorted() if str(row.get("verdict", "")).startswith("undecided")]
 
     def to_markdown(self) -> str:

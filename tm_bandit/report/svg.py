@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from html import escape
 
-from tm_bandit.report.axis import nice_ticks
+from tm_bandit.report.axis import nice_ticks, tick_text
 from tm_bandit.report.chart import Chart, Series
 
 _WIDTH = 960  # pixels of the drawing, which a page scales to its own width
+_HEIGHT = 380  # pixels of the scores over time
 _LEFT = 64  # pixels of the numbers beside an axis
 _ROW, _CLOSE_ROW = 22, 16  # pixels of a row; the letters are 12 high
 _MANY = 30  # arms from which on rows are closer: a chart with 50 still fits on a screen, and below the verdict in print
@@ -21,14 +22,13 @@ def colour_class(arm: Series) -> str:
     return "other" if arm.colour is None else f"c{arm.colour}"
 
 
-def scores_svg(chart: Chart, height: int = 380) -> str:
+def scores_svg(chart: Chart) -> str:
     """Draw each arm's score with its interval against the samples drawn.
 
     Args:
         chart: what to draw.
-        height: pixels.
     """
-    top, bottom, right = 14, height - 44, _right(chart)
+    top, bottom, right = 14, _HEIGHT - 44, _right(chart)
 
     def at_y(value: float) -> float:
         return bottom - chart.height(value) * (bottom - top)
@@ -54,7 +54,7 @@ def scores_svg(chart: Chart, height: int = 380) -> str:
     for tick in nice_ticks(chart.low, chart.high):
         y = at_y(tick)
         marks.append(f'<line class="grid" x1="{_LEFT}" x2="{right:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        marks.append(f'<text class="tick" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_short(tick)}</text>')
+        marks.append(f'<text class="tick" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{tick_text(tick)}</text>')
     middle = f'transform="translate(15 {(top + bottom) / 2}) rotate(-90)" text-anchor="middle"'
     marks.append(f'<text class="axis" {middle}>{escape(chart.unit)}</text>')
     for arm in reversed(chart.series):  # the best one on top
@@ -75,7 +75,7 @@ def scores_svg(chart: Chart, height: int = 380) -> str:
         leader = f'<line class="leader" x1="{right:.1f}" y1="{y:.1f}" x2="{right + 7:.1f}" y2="{at:.1f}"/>'
         label = f'<text class="label" x="{right + 10:.1f}" y="{at + 4:.1f}">{escape(arm.label)}</text>'
         marks.append(f'<g class="arm {colour_class(arm)}">{leader}{label}</g>')
-    return _svg(height, f"Score and interval of each arm while the samples are drawn: {chart.unit}", marks)
+    return _svg(_HEIGHT, f"Score and interval of each arm while the samples are drawn: {chart.unit}", marks)
 
 
 def arms_svg(chart: Chart) -> str:
@@ -89,7 +89,7 @@ def arms_svg(chart: Chart) -> str:
     bottom = top + row * len(chart.series)
     left = 20 + _LETTER * max((len(arm.label) for arm in chart.series), default=0)
     right = left + (_WIDTH - left) * 0.58
-    start, end = right + 24, _WIDTH - 52
+    start, end = right + 24, _WIDTH - 58
 
     def at_x(value: float) -> float:
         return left + chart.marks.place(value) * (right - left)
@@ -101,10 +101,10 @@ def arms_svg(chart: Chart) -> str:
         x = at_x(tick)
         marks.append(f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{top - 4}" y2="{bottom + 4}"/>')
         ends = (top - 10, bottom + 17)
-        marks += [f'<text class="tick" x="{x:.1f}" y="{y}" text-anchor="middle">{_short(tick)}</text>' for y in ends]
+        marks += [f'<text class="tick" x="{x:.1f}" y="{y}" text-anchor="middle">{tick_text(tick)}</text>' for y in ends]
     for tick in nice_ticks(0.0, chart.total, 3):
         x = start + tick / max(1, chart.total) * (end - start)
-        marks.append(f'<text class="tick" x="{x:.1f}" y="{top - 10}" text-anchor="middle">{_short(tick)}</text>')
+        marks.append(f'<text class="tick" x="{x:.1f}" y="{top - 10}" text-anchor="middle">{tick_text(tick)}</text>')
     for at, arm in enumerate(chart.series):
         y = top + row * at + row // 2
         cells = "".join(
@@ -138,11 +138,6 @@ def _dot(arm: Series, chart: Chart, y: int, at_x: Callable[[float], float]) -> s
             marks.append(f'<path class="span" d="{arrow if outside else f"M{x:.1f},{y - 4}V{y + 4}"}"/>')
     marks.append(f'<circle class="{"dot" if solid else "ring"}" cx="{at_x(value):.1f}" cy="{y}" r="4.5"/>')
     return "".join(marks)
-
-
-def _short(value: float) -> str:
-    """Return a number of an axis in a few letters."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
 
 
 def _right(chart: Chart) -> float:

@@ -20,19 +20,17 @@ SIZE, MOST = 64, 12
 
 _PREFIX = "data:image/png;base64,"
 
-#: Pixels between the pictures of a sheet.
-_GAP = 2
+#: Pixels between the pictures of a sheet, and how many are in a line.
+_GAP, _COLUMNS = 2, 6
 
 
-def thumbnails(images: Tensor, most: int = MOST, size: int = SIZE) -> list[bytes]:
+def thumbnails(images: Tensor) -> list[bytes]:
     """Return the first images as small PNG files; none if these are not images.
 
-    Integers go up to 255; floats go from 0 to 1, or from -1 to 1 if some are negative.
+    Integers go up to 255; floats go from 0 to 1, or from -1 to 1 if some are negative. Small images keep their size.
 
     Args:
         images: a batch of shape ``(N, C, H, W)`` with one, three or four channels.
-        most: pictures to make.
-        size: pixels of the longer side; smaller images stay as they are.
 
     Example:
         >>> import torch
@@ -45,7 +43,7 @@ def thumbnails(images: Tensor, most: int = MOST, size: int = SIZE) -> list[bytes
         return []
     from PIL import Image
 
-    kept = images[:most].detach().cpu()
+    kept = images[:MOST].detach().cpu()
     low, scale = 0.0, 1.0
     if kept.dtype.is_floating_point:
         low = -1.0 if bool((kept < 0.0).any()) else 0.0
@@ -55,7 +53,7 @@ def thumbnails(images: Tensor, most: int = MOST, size: int = SIZE) -> list[bytes
         pixels = scale * (np.nan_to_num(image.float().numpy(), posinf=255.0, neginf=-1.0).transpose(1, 2, 0) - low)
         array = pixels.clip(0, 255).round().astype(np.uint8)
         picture = Image.fromarray(array[..., 0] if array.shape[2] == 1 else array[..., :3])
-        picture.thumbnail((size, size))
+        picture.thumbnail((SIZE, SIZE))
         file = io.BytesIO()
         picture.save(file, "PNG", optimize=True)
         files.append(file.getvalue())
@@ -71,12 +69,11 @@ def is_early(before: int) -> bool:
     return before < MOST
 
 
-def sheet(uris: Sequence[str], columns: int = 6) -> Picture:
+def sheet(uris: Sequence[str]) -> Picture:
     """Join pictures into one, side by side.
 
     Args:
         uris: PNG files as :func:`data_uri` returns them, at least one.
-        columns: pictures per line.
 
     Example:
         >>> import torch
@@ -87,7 +84,7 @@ def sheet(uris: Sequence[str], columns: int = 6) -> Picture:
 
     files = (io.BytesIO(png_file(uri)) for uri in uris)
     pictures = [Image.open(file, formats=["PNG"]).convert("RGB") for file in files]
-    columns = min(columns, len(pictures))
+    columns = min(_COLUMNS, len(pictures))
     width, height = (max(sides) + _GAP for sides in zip(*(picture.size for picture in pictures), strict=True))
     lines = -(-len(pictures) // columns)
     whole = Image.new("RGB", (columns * width - _GAP, lines * height - _GAP), "white")

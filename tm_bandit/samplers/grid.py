@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tm_bandit.errors import InputError
 
 #: What a name may not contain: it is logged, and becomes part of file names.
@@ -39,12 +41,17 @@ def grid(**options: Sequence[Any]) -> dict[str, dict[str, Any]]:
         parts = [f"{name} {_text(value)}" for name, value in chosen.items() if len(options[name]) > 1]
         name = " ".join(parts) or "default"
         if name in named:
-            raise InputError(f"Expected values that differ in their names, but got two combinations named {name!r}.")
+            raise InputError(
+                f"Expected values that differ in their names, but got two combinations named {name!r}; name them "
+                "yourself: {name: {argument: value}}."
+            )
         named[name] = chosen
     return named
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, float):
         return f"{value:g}"
     kind = value if isinstance(value, type) else type(value)

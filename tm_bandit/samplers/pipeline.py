@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
+import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
 import numpy as np
@@ -20,8 +23,18 @@ from tm_bandit.execution.conditions import is_sequence
 _CONDITIONS = ("prompt", "class_labels")
 _OUTPUTS = ("images", "frames", "audios")
 
+#: How far values of pictures may be outside of [0, 1] without a word: what rounding in half precision adds.
+_ROUNDING = 1e-3
+
 #: Further texts, of which pipelines that get a list of prompts take one per prompt.
 _TEXTS = re.compile(r"(negative_)?prompt(_\d)?")
+
+
+#: Arguments that make several samples of one prompt.
+_PER_PROMPT = re.compile(r"num_\w+_per_prompt")
+
+#: A pipeline's scheduler holds the state of one call, so threads take turns; by the pipeline's id, while it is used.
+_turns: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
 class PipelineSampler:
@@ -32,7 +45,7 @@ class PipelineSampler:
     generator and conditions draw *paired* images: same noise, same prompt.
 
     The pipeline runs on its own device and in its own precision, inside whatever ``autocast`` surrounds the call; its
-    scheduler and progress bar are restored afterwards.
+    scheduler and progress bar are restored afterwards. Threads that share a pipeline use it one after the other.
 
     Args:
         pipe: the pipeline.
@@ -76,7 +89,12 @@ class PipelineSampler:
         self.output = check_choice("output", output, ("uint8", "float"))
         self.call_kwargs = call_kwargs
         self.blanked = 0
-        parameters = inspect.signature(pipe).parameters
+        self._cut = False
+        self._turn = _turns.setdefault(id(pipe), threading.RLock())
+        try:
+            parameters = inspect.signature(pipe).parameters
+        except (TypeError, ValueError) as error:  # written in C
+            raise InputError(f"Expected a callable with named arguments, but got {pipe!r}; wrap it.") from error
         self._takes = set(parameters)
         self._takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         if condition is not None:
@@ -86,19 +104,30 @@ class PipelineSampler:
         if condition is not None:
             self._check({condition: None})
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the lock to this process."""
+        return {name: value for name, value in vars(self).items() if name != "_turn"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._turn = _turns.setdefault(id(self.pipe), threading.RLock())
+
     def _check(self, arguments: Mapping[str, Any]) -> None:
-        unknown = set() if self._takes_all else set(arguments) - self._takes - {"scheduler"}
+        lent = {"scheduler"} if getattr(self.pipe, "scheduler", None) is not None else set()
+        unknown = set() if self._takes_all else set(arguments) - self._takes - lent
         if unknown:
             raise InputError(
                 f"Expected arguments of {type(self.pipe).__name__}, but got {', '.join(sorted(unknown))}; it takes "
                 f"{', '.join(sorted(self._takes))}."
             )
+        several = [name for name, value in arguments.items() if _PER_PROMPT.fullmatch(name) and value != 1]
+        if several:
+            raise InputError(
+                f"Expected {several[0]}=1, because every image has its own noise and prompt, but got "
+                f"{arguments[several[0]]!r}; leave it out, and repeat prompts in conditions."
+            )
         wanted = arguments.get("scheduler")
-        if (
-            getattr(self.pipe, "scheduler", None) is not None
-            and wanted is not None
-            and not hasattr(wanted, "from_config")
-        ):
+        if lent and wanted is not None and not hasattr(wanted, "from_config"):
             raise InputError(
                 f"Expected `scheduler` to be a scheduler of diffusers or the class of one, but got {wanted!r}."
             )
@@ -158,7 +187,9 @@ class PipelineSampler:
         seeds = [int(_draw(generator)) for _ in range(num_samples)]
         step = self.batch_size or max(num_samples, 1)
         parts = []
-        with self._prepared({**self.call_kwargs, **call_kwargs}) as arguments, torch.no_grad():
+        # A callable without a scheduler, one that asks a server say, is left to all threads at once.
+        turn = self._turn if getattr(self.pipe, "scheduler", None) is not None else nullcontext()
+        with turn, self._prepared({**self.call_kwargs, **call_kwargs}) as arguments, torch.no_grad():
             for start in range(0, num_samples, step):
                 given = None if conditions is None else conditions[start : start + step]
                 parts.append(self._call(seeds[start : start + step], given, arguments))
@@ -175,7 +206,8 @@ class PipelineSampler:
             arguments.setdefault("output_type", "pt")
         arguments.pop("return_dict", None)  # a tuple does not say which part is what
         found = self.pipe(**arguments)
-        images = _as_images(_first(found), self.output)
+        kind, samples = _first(found)
+        images = self._finished(_as_tensor(samples, kind), kind)
         if len(images) != count:
             raise InputError(
                 f"Expected {count} images of {type(self.pipe).__name__}, but got {len(images)}; leave "
@@ -184,24 +216,57 @@ class PipelineSampler:
         self._count_blanks(found)
         return images
 
+    def _finished(self, values: Tensor, kind: str) -> Tensor:
+        """Return finite samples; those of pictures in the wanted form."""
+        if not values.is_floating_point():
+            return values if self.output == "uint8" or kind == "audios" else values.float() / 255
+        values = values.float()
+        low, high = (float(end) for end in values.aminmax()) if values.numel() else (0.0, 1.0)
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise InputError(
+                f"Expected finite values of {type(self.pipe).__name__}, but got NaN or infinite ones; half precision "
+                "overflows at 65504, so try another dtype."
+            )
+        if kind == "audios":
+            return values
+        if (low < -_ROUNDING or high > 1.0 + _ROUNDING) and not self._cut:
+            self._cut = True
+            warn(
+                f"{type(self.pipe).__name__} has returned pictures with values from {low:.3g} to {high:.3g}, and what "
+                "is outside of [0, 1] is cut off; rescale [-1, 1] with `(images + 1) / 2`."
+            )
+        values = values.clamp(0.0, 1.0)
+        return values if self.output == "float" else (values * 255).round().to(torch.uint8)
+
     def _conditions(self, count: int, conditions: Sequence[Any] | None, fixed: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments that say what to draw, and how many."""
+        # Some pipelines want to be told how many labels they get.
+        sized = {"batch_size": count} if "batch_size" in self._takes else {}
         if conditions is not None and count and all(isinstance(condition, Mapping) for condition in conditions):
-            names = {name: None for condition in conditions for name in condition}
-            self._check(names)
-            return {name: [condition[name] for condition in conditions] for name in names}
+            names = dict.fromkeys(conditions[0])
+            self._check({name: None for condition in conditions for name in condition})
+            if any(set(condition) != set(names) for condition in conditions):
+                raise InputError(
+                    f"Expected conditions that all name the same arguments, but got {', '.join(names)} and others."
+                )
+            return {**sized, **{name: [condition[name] for condition in conditions] for name in names}}
         if conditions is not None:
             if self.condition is None:
                 raise InputError(
                     f"Expected a pipeline that takes prompts or class labels, because there are conditions, but got "
                     f"{type(self.pipe).__name__}; say which argument takes them with condition=."
                 )
-            return {self.condition: list(conditions)}
+            return {**sized, self.condition: list(conditions)}
         if self.condition is not None and self.condition in fixed:
             always = fixed[self.condition]
-            return {self.condition: [always] * count if isinstance(always, (str, int)) else always}
-        if "batch_size" in self._takes:
-            return {"batch_size": count}
+            if is_sequence(always) and len(always) != count:
+                raise InputError(
+                    f"Expected one {self.condition!r} for all images, but got {len(always)} for {count} images; give "
+                    "them as conditions= to the selector."
+                )
+            return {**sized, self.condition: [always] * count if isinstance(always, (str, int)) else always}
+        if sized:
+            return sized
         if self.condition is not None:
             raise InputError(
                 f"Expected conditions for the argument {self.condition!r} of {type(self.pipe).__name__}, but got none; "
@@ -250,33 +315,39 @@ def _named(found: Any, name: str) -> Any:
     return found.get(name) if isinstance(found, Mapping) else getattr(found, name, None)
 
 
-def _first(found: Any) -> Any:
-    """Return the samples in what a pipeline returned: an object, a dictionary or a tuple."""
+def _first(found: Any) -> tuple[str, Any]:
+    """Return the samples in what a pipeline returned, an object, a dictionary or a tuple, and what they are."""
     for name in _OUTPUTS:
         value = _named(found, name)
         if value is not None:
-            return value
-    return found[0] if isinstance(found, tuple) else found
+            return name, value
+    return _OUTPUTS[0], found[0] if isinstance(found, tuple) else found
 
 
-def _as_images(samples: Any, output: str) -> Tensor:
-    """Return a tensor, an array ``(n, h, w, c)`` or a list of either or of PIL images, as ``(n, c, h, w)``."""
-    if isinstance(samples, (list, tuple)):
-        return torch.cat([_as_images(_batched(sample), output) for sample in samples])
+def _as_tensor(samples: Any, kind: str) -> Tensor:
+    """Return a tensor, an array ``(n, h, w, c)`` or a list of either or of PIL images, as ``(n, c, h, w)``.
+
+    Frames have one dimension more, and sounds are left as they are.
+    """
+    if isinstance(samples, (list, tuple)) and len(samples):
+        parts = [_as_tensor(_batched(sample, kind), kind) for sample in samples]
+        if len({part.shape[1:] for part in parts}) > 1:
+            raise InputError(f"Expected samples of one shape, but got {tuple(parts[0].shape[1:])} and others.")
+        return torch.cat(parts)
     if isinstance(samples, np.ndarray):
-        samples = torch.from_numpy(np.ascontiguousarray(np.moveaxis(samples, -1, -3)))
+        moved = samples if kind == "audios" or samples.ndim < 4 else np.moveaxis(samples, -1, -3)
+        samples = torch.from_numpy(np.ascontiguousarray(moved))
     if not isinstance(samples, Tensor):
         raise InputError(
             f"Expected the pipeline to return images (tensors, arrays or PIL images), but got a "
             f"{type(samples).__name__}."
         )
-    if samples.is_floating_point():
-        values = samples.float().clamp(0.0, 1.0)
-        return values if output == "float" else (values * 255).round().to(torch.uint8)
-    return samples if output == "uint8" else samples.float() / 255
+    return samples
 
 
-def _batched(sample: Any) -> Any:
+def _batched(sample: Any, kind: str) -> Any:
+    if isinstance(sample, (list, tuple)):  # the frames of one video
+        return _as_tensor(sample, kind)[None]
     if isinstance(sample, (Tensor, np.ndarray)):
         return sample[None]
     return np.asarray(sample.convert("RGB"))[None] if hasattr(sample, "convert") else sample

@@ -23,7 +23,7 @@ from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.policies.policy import ArmStats, Trace
 from tm_bandit.pull import Pull
 from tm_bandit.report.thumbnails import data_uri, is_early, png_file, thumbnails
-from tm_bandit.selection.repeats import FEWEST_DRAWS, may_come_again, repeats
+from tm_bandit.selection.repeats import FEWEST_DRAWS, are_from_few, may_come_again, repeats
 
 #: More pulls than anybody makes: a number that is due then stays as it is.
 _NEVER = 1e18
@@ -160,14 +160,8 @@ class Arm:
         if self.sampler is None:
             raise InputError(f"Expected a sampler for arm {self.name!r}, but got None; use tell(), or add one.")
         wanted = samples == "images" and is_early(pull.draw * pull.size)
-        sampler = partial(self._watched, self.sampler, pull) if wanted else self.sampler
-        return carry_out(pull, sampler, metric, samples=samples, with_generator=self.with_generator)
-
-    def _watched(self, sampler: Sampler, pull: Pull, /, *args: Any, **kwargs: Any) -> Tensor:
-        """Draw from the sampler, and keep pictures of what is an image."""
-        batch = sampler(*args, **kwargs)
-        self.illustrate(pull, batch)
-        return batch
+        seen = partial(self.illustrate, pull) if wanted else None
+        return carry_out(pull, self.sampler, metric, samples=samples, with_generator=self.with_generator, seen=seen)
 
     def illustrate(self, pull: Pull, *samples: Tensor) -> None:
         """Keep pictures of the samples of a pull, if they are images and among the first of the arm.
@@ -207,10 +201,21 @@ class Arm:
             mark.update(self.name.encode(errors="surrogatepass"))
         fingerprint = int.from_bytes(mark.digest(), "big")  # fits an int64
         earlier = self.fingerprints.earlier(fingerprint)
-        if not (earlier is None or same_noise(seed_for(self.name, earlier), pull.seed) or may_come_again(rows)):
+        if not (
+            earlier is None
+            or same_noise(seed_for(self.name, earlier), pull.seed)
+            or may_come_again(rows)
+            or are_from_few(self._rows_like(rows), len(self.fingerprints), pull.size)
+        ):
             raise repeats(earlier, pull.draw)
         self.fingerprints.add(pull.draw, fingerprint)
         return rows
+
+    def _rows_like(self, rows: Tensor) -> Tensor:
+        """Return the rows that the metric keeps, as far as it does: the longest of its lists of such rows."""
+        lists = [part for part in self.metric.metric_state.values() if isinstance(part, list)]
+        kept = [torch.cat(part) for part in lists if part and all(item.shape[1:] == rows.shape[1:] for item in part)]
+        return max(kept, key=len, default=rows[:0])
 
     def give_back(self, pull: Pull) -> None:
         """Take a pull back; its draw comes next, unless the arm has been retired."""

@@ -17,17 +17,16 @@ _KINDS = {"samples": "q", "n": "q", "estimate": "d", "debiased": "d", "lower": "
 _WORD = "i"
 
 
-def scores(
-    metric: OptimisticMetric, stats: ArmStats, higher_is_better: bool, interval: bool = True
-) -> dict[str, float]:
+def scores(metric: OptimisticMetric, stats: ArmStats) -> dict[str, float]:
     """Return an arm's losses as scores in the metric's unit, ``lower`` below ``upper``, infinite without a bound."""
+    traits = metric.traits
     centre = {
         "estimate": metric.score_from_loss(stats.estimate),
         "debiased": metric.score_from_loss(stats.debiased),
     }
-    if not interval:
+    if not traits.interval:
         return {**centre, "lower": -math.inf, "upper": math.inf}
-    optimistic, pessimistic = ("upper", "lower") if higher_is_better else ("lower", "upper")
+    optimistic, pessimistic = ("upper", "lower") if traits.higher_is_better else ("lower", "upper")
     return {
         **centre,
         optimistic: metric.score_from_loss(stats.optimistic),
@@ -36,15 +35,9 @@ def scores(
 
 
 class History:
-    """What happened at each pull, as columns of plain numbers: 60 bytes a pull, whatever Python's objects take.
+    """What happened at each pull, as columns of plain numbers: 60 bytes a pull, whatever Python's objects take."""
 
-    Args:
-        higher_is_better: the direction of the score.
-        interval: whether the bound has ends.
-    """
-
-    def __init__(self, higher_is_better: bool, interval: bool = True) -> None:
-        self.higher_is_better, self.interval = higher_is_better, interval
+    def __init__(self) -> None:
         self._columns: dict[str, array[Any]] = {name: array(_KINDS.get(name, _WORD)) for name in HISTORY_COLUMNS}
         #: The words of all columns, each with its number.
         self._words: dict[str | None, int] = {}
@@ -66,7 +59,7 @@ class History:
         losses = (stats.estimate, stats.debiased, stats.optimistic, stats.pessimistic)
         known = self._known.get(stats.name)
         if known is None or known[0] != losses:
-            known = self._known[stats.name] = losses, scores(metric, stats, self.higher_is_better, self.interval)
+            known = self._known[stats.name] = losses, scores(metric, stats)
         samples, words = self._columns["samples"], self._words
         entry = {
             "samples": (samples[-1] if samples else 0) + batch_size,

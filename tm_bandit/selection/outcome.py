@@ -49,7 +49,7 @@ def build_result(
             "pulls": arm.stats.pulls,
             "n": arm.stats.num_samples,
             **({"cost": arm.stats.cost} if selector.unit != "samples" else {}),
-            **scores(metric, numbers[arm.name], history.higher_is_better, history.interval),
+            **scores(metric, numbers[arm.name]),
             **_behind(selector, arm, verdict.best),
             "share": arm.stats.num_samples / total,
             "verdict": _verdict_of(arm, verdict, status, most, selector.epsilon),
@@ -61,7 +61,7 @@ def build_result(
         best=verdict.best,
         status=status,
         metric=type(metric).__name__,
-        higher_is_better=history.higher_is_better,
+        higher_is_better=metric.traits.higher_is_better,
         arms=rows,
         tied=list(verdict.tied),
         retired={arm.name: arm.retired for arm in arms if arm.retired is not None},
@@ -87,7 +87,10 @@ def _behind(selector: ModelSelector, arm: Arm, best: str | None) -> dict[str, fl
     found = selector.compare(arm.name, best)
     if selector.metric.traits.higher_is_better:
         found = found._replace(difference=-found.difference, lower=-found.upper, upper=-found.lower)
-    return dict(zip(names, (found.difference, found.lower, found.upper, found.correlation), strict=True))
+    shared, pairs = found.correlation, selector._arms.pairs
+    if pairs.paired and pairs.at(arm, selector._arms[best], found.n) is None:
+        shared = math.nan  # samples that are no longer kept, or have no scores of their own: it is not known
+    return dict(zip(names, (found.difference, found.lower, found.upper, shared), strict=True))
 
 
 def _verdict_of(arm: Arm, verdict: Verdict, status: str, most: int, epsilon: float) -> str:

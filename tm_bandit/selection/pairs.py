@@ -27,10 +27,6 @@ class Pairs:
         self.paired = paired
         self._known: dict[tuple[str, str, int], Pair | None] = {}
 
-    def anew(self) -> Pairs:
-        """Return an object that knows nothing yet, for other arms."""
-        return Pairs(self.paired)
-
     def at(self, first: Arm, second: Arm, n: int) -> Pair | None:
         """Compare two arms that are known at ``n`` samples on their first ``n`` draws; ``None`` if impossible.
 

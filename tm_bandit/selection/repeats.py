@@ -15,6 +15,11 @@ FEWEST_DRAWS = 2
 #: A repetition less likely than this is not chance, however many pairs of draws a run has.
 COINCIDENCE = 1e-12
 
+#: Nor is one if so many, or fewer, are expected among all draws so far.
+_EXPECTED = 1e-4
+#: Rows that show from how many they are drawn: a thousand rows of a hundred thousand files have five in common.
+_MOST_ROWS = 1_024
+
 
 def may_come_again(rows: Tensor) -> bool:
     """Whether a working sampler may well draw the same rows again: they are few, or have few values.
@@ -32,6 +37,26 @@ def may_come_again(rows: Tensor) -> bool:
     counts = torch.unique(rows, dim=0, return_counts=True)[1].double()
     # The chance of drawing these values again in this order, if there are no others.
     return size < 2 or (len(counts) < size and float((counts * (counts / size).log()).sum().exp()) > COINCIDENCE)
+
+
+def are_from_few(before: Tensor, draws: int, size: int) -> bool:
+    """Whether samples are drawn with replacement from so few that some draws may well be the same.
+
+    Single rows must have come again before. A sampler that ignores its seed, or begins again, repeats whole draws.
+
+    Args:
+        before: one row per earlier sample.
+        draws: number of draws so far.
+        size: samples of a draw.
+
+    Example:
+        >>> files = torch.randint(300, (600, 1), generator=torch.Generator().manual_seed(0))
+        >>> are_from_few(files, 300, 2), are_from_few(files, 60, 10), are_from_few(torch.arange(600)[:, None], 300, 2)
+        (True, False, False)
+    """
+    counts = torch.unique(before[-_MOST_ROWS:], dim=0, return_counts=True)[1].double()
+    alike = float((counts * (counts - 1)).sum() / (counts.sum() * (counts.sum() - 1)).clamp_min(1))
+    return draws * (draws - 1) / 2 * alike**size > _EXPECTED
 
 
 def repeats(earlier: int, draw: int) -> ArmError:

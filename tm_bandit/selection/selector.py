@@ -75,7 +75,7 @@ class ModelSelector(Standing):
             informative, at least two batches. An arm may be recommended after its first batch, but none wins before
             every arm has its burn-in. Where costs differ, a race draws the rest of it when that is the cheapest.
         seed: seed of the samples and of the policy.
-        stop: ``"budget"``; ``"certified"`` ends when every rival is proved to be worse than the leader; ``"likely"``
+        stop: ``"budget"``; ``"certified"`` ends when every rival is certified to be worse than the leader; ``"likely"``
             when the differences are significant at equal sample counts, which is a heuristic. ``None`` is ``"likely"``
             if the goal is to identify the best arm and the metric has standard errors, else ``"budget"``.
         goal: ``"identify"`` the best arm (``"ucb"`` with the witness bound then means ``"race"``), or keep the
@@ -157,7 +157,7 @@ class ModelSelector(Standing):
         self._policy_name = policy if isinstance(policy, str) else type(policy).__name__
         self._arms = Roster(Pairs(pairing == "common"), self._costs)
         self._initial = len(arms or {})
-        self._history = History(self._traits.higher_is_better, self._traits.interval)
+        self._history = History()
         #: Pulls that were booked after the last look: the arm, its numbers, and whether all of these are new.
         self._unseen: list[tuple[Arm, ArmStats, bool]] = []
         self._said = Verdict(None, "open")
@@ -245,9 +245,9 @@ class ModelSelector(Standing):
     def tell(self, pull: Pull, rows: Tensor | Exception, cost: float | None = None) -> None:
         """Book the outcome of a pull; pulls may be told in any order.
 
-        An exception retires the arm, see ``on_error``. Rows of an arm that was retired meanwhile are dropped. Rows that
-        are told before those of an earlier draw of the same arm wait for it, so the numbers of an arm do not depend on
-        the order. Everything is checked first: if this raises, nothing has changed.
+        An exception retires the arm, or gives the pull back and is raised, see ``on_error``. Rows of an arm that was
+        retired meanwhile are dropped. Rows that are told before those of an earlier draw of their arm wait for it, so
+        the numbers do not depend on the order. Rows are checked first: if they are refused, nothing has changed.
 
         Args:
             pull: a pull that is under way.

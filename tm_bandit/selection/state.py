@@ -11,6 +11,7 @@ from tm_bandit._arguments import check_count, check_flag
 from tm_bandit.errors import BrokenStateError, InputError, brief
 from tm_bandit.selection.costs import budget_in
 from tm_bandit.selection.history import History
+from tm_bandit.selection.pairs import Pairs
 from tm_bandit.selection.roster import Roster
 from tm_bandit.selection.verdict import Verdict
 
@@ -98,7 +99,7 @@ def _broken(error: Exception) -> BrokenStateError:
 
 
 def _replace(selector: ModelSelector, state: Mapping[str, Any]) -> None:
-    known, selector._arms = selector._arms, Roster(selector._arms.pairs.anew(), selector._costs)
+    known, selector._arms = selector._arms, Roster(Pairs(selector._arms.pairs.paired), selector._costs)
     if selector._costs is not None and selector._costs.prices is not None:
         selector._costs = selector._arms.costs = selector._costs.with_others(state.get("prices") or {})
     samplers = {name: arm.sampler for name, arm in known.items()}
@@ -109,7 +110,7 @@ def _replace(selector: ModelSelector, state: Mapping[str, Any]) -> None:
     for name, sampler in samplers.items():
         selector.add_arm(name, sampler)
     selector.policy = copy.deepcopy(selector.policy)
-    selector._history = History(selector._history.higher_is_better, selector._history.interval)
+    selector._history = History()
     selector.policy.load_state_dict(state["policy"])
     selector._history.load(state["history"])
     selector._unseen = []

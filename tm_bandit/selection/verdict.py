@@ -21,8 +21,6 @@ from tm_bandit.comparison import Comparison
 from tm_bandit.policies.board import Board, differ
 from tm_bandit.policies.policy import ArmStats, central
 
-Status = Literal["won", "likely", "tie", "target_met", "budget_exhausted", "unfinished"]
-
 #: With fewer samples than this an arm is recommended only if the others do not have many more: its own standard error
 #: is then known to a tenth at best.
 FEWEST = 50
@@ -52,6 +50,19 @@ class Verdict:
     certified_out: Mapping[str, str] = field(default_factory=dict)
     tied: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
+
+    def among(self, there: Container[str]) -> Verdict:
+        """Return what is left of it when some arms are gone.
+
+        A beaten arm stays beaten if the arm that beat it is there, or one that beat that one.
+
+        Args:
+            there: names of the arms that are left.
+        """
+        likely, certified = (_still_out(beaten, there) for beaten in (self.likely_out, self.certified_out))
+        tied, waiting = (tuple(name for name in names if name in there) for names in (self.tied, self.waiting))
+        kept = self.best is not None and self.best in there
+        return Verdict(self.best if kept else None, self.level if kept else "open", likely, certified, tied, waiting)
 
 
 def contenders(

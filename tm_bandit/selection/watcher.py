@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -14,23 +14,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tm_bandit._arguments import check_count, check_number, check_options, check_path
-from tm_bandit._files import Stamp, atomic_write, check_regular, stamp_of
+from tm_bandit._files import Stamp, atomic_write, check_regular, is_temporary, stamp_of, temporary_name
 from tm_bandit._lock import FileLock
 from tm_bandit._weights_file import read_weights
 from tm_bandit.errors import ArmError, BanditError, InputError, brief, one_line, printable
 from tm_bandit.execution.ranks import default_chunk_size
 from tm_bandit.metrics.base import OptimisticMetric
-from tm_bandit.policies.policy import central
 from tm_bandit.pull import BATCH_SIZE
-from tm_bandit.selection.checkpoints import (
-    CheckpointSampler,
-    SamplerLike,
-    Shelf,
-    bind_sampler,
-    check_stamp,
-    make_module,
-    match_weights,
-)
+from tm_bandit.selection.checkpoints import CheckpointSampler, Shelf, check_stamp
+from tm_bandit.selection.modules import SamplerLike, bind_sampler, make_module, match_weights
 
 if TYPE_CHECKING:
     from tm_bandit.report.result import SelectionResult
@@ -47,8 +39,8 @@ LOCK, STATE, RESULT, PAGE = "watch.lock", "watch.pt", "selection.json", "selecti
 #: The link to the best checkpoint, with the same ending.
 BEST = tuple(f"best{suffix}" for suffix in SUFFIXES)
 
-#: Names under which :func:`~tm_bandit._files.atomic_write` leaves a file of ours when the process is killed.
-_TEMPORARY = re.compile(r"\.(watch|selection|best)\.[0-9a-f]{8}\.tmp(\.\w+)?")
+#: What our files under way are called.
+_STEMS = "watch|selection|best"
 
 
 class Watcher:
@@ -142,7 +134,7 @@ class Watcher:
             )
         try:
             for name in os.listdir(self.out):
-                if _TEMPORARY.fullmatch(name):  # left by a watcher that was killed
+                if is_temporary(name, _STEMS):  # left by a watcher that was killed
                     (self.out / name).unlink()
             if (self.out / STATE).exists():
                 self._resume(*self._state())
@@ -217,12 +209,12 @@ class Watcher:
             name = str(path.relative_to(self.folder))
             self._stamps[name] = stamp
             try:
-                arm = self._admit(path, name)
+                self._admit(path, name)
             except BanditError as error:
                 if stamp_of(path) == stamp:  # else it is being written again, and comes back when it has settled
                     self._say(f"{name} is left out: {error}")
                 continue
-            self._race(arm)
+            self._race()
             return True
         return False
 
@@ -250,7 +242,7 @@ class Watcher:
                 if name.endswith(SUFFIXES) and not name.startswith(".") and path.is_file() and not path.is_symlink():
                     yield path
 
-    def _admit(self, path: Path, name: str) -> str:
+    def _admit(self, path: Path, name: str) -> None:
         """Make an arm of a file.
 
         Raises:
@@ -267,7 +259,6 @@ class Watcher:
                 self.selector.retire_arm(other, f"its file was rewritten, see {arm}")
         self.selector.add_arm(arm, self._sampler_of(path))
         self._paths[arm] = name
-        return arm
 
     def _sampler_of(self, path: Path) -> CheckpointSampler:
         shelf = self._module_for(path)
@@ -281,7 +272,7 @@ class Watcher:
             self._shelf = Shelf(module.to(self.selector.metric.device).eval())
         return self._shelf
 
-    def _race(self, arm: str) -> None:
+    def _race(self) -> None:
         for other in self.selector.arms:
             if stamp_of(self.folder / self._paths[other]) != self._stamps[self._paths[other]]:
                 self.selector.retire_arm(other, "its file is gone, or was rewritten")
@@ -303,9 +294,9 @@ class Watcher:
             self._say(f"best so far: {result.best} ({result.outcome()})")
 
     def _drop_surplus(self) -> None:
-        known = sorted(self.selector.arms, key=lambda name: central(self.selector.stats(name)))
-        losers = [name for name in known if name != self.selector.best][self._max_arms - 1 :]
-        for name in losers:
+        # As the table has them: the best one first, the others by how far they are behind it on the same draws.
+        order = [row["arm"] for row in self.selector.result().table() if row["arm"] in self.selector.arms]
+        for name in order[self._max_arms :]:
             self.selector.retire_arm(name, "dropped to make room for better arms")
 
     def _save(self) -> None:
@@ -323,7 +314,7 @@ class Watcher:
         path = (self.folder / self._paths[result.best]).absolute()
         link = self.out / f"best{path.suffix}"
         if not link.exists() or link.is_symlink():
-            temporary = self.out / f".best.{os.urandom(4).hex()}.tmp"
+            temporary = self.out / temporary_name("best")
             temporary.symlink_to(os.path.relpath(path, self.out.absolute()))
             temporary.replace(link)
         for name in BEST:
@@ -333,10 +324,7 @@ class Watcher:
 
 def _versions(stem: str) -> Iterator[str]:
     yield stem
-    version = 1
-    while True:
-        version += 1
-        yield f"{stem}~{version}"
+    yield from (f"{stem}~{version}" for version in itertools.count(2))
 
 
 def watch(
