@@ -55,6 +55,23 @@ def test_unwritable_places_are_refused(tmp_path):
     assert check_writable(str(tmp_path / "a.json")) == tmp_path / "a.json"
 
 
+def test_an_old_file_that_is_read_only_is_refused_before_the_work(tmp_path, monkeypatch):
+    target = tmp_path / "a.json"
+    target.write_text("old")
+    target.chmod(0o444)
+    monkeypatch.setattr(os, "access", lambda place, _: os.stat(place).st_mode & 0o200)  # root may do anything
+    with pytest.raises(InputError, match="read-only"):
+        check_writable(target)
+    assert target.read_text() == "old"
+
+
+def test_a_name_may_be_as_long_as_a_name_can_be(tmp_path):
+    target = tmp_path / f"{'a' * 250}.json"
+    with atomic_write(target) as temporary:
+        temporary.write_text("{}")
+    assert os.listdir(tmp_path) == [target.name]
+
+
 def test_devices_and_inputs_are_never_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match="regular file"), atomic_write(tmp_path / "pipe"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import numbers
 import os
@@ -76,7 +77,7 @@ def check_level(name: str, value: Any) -> float:
         InputError: unless it lies strictly between 0 and 1.
     """
     known = not isinstance(value, bool) and isinstance(value, numbers.Real)
-    if not known or not 0.0 < value < 1.0:
+    if not known or not 0.0 < value < 1.0 or not 0.0 < float(value) < 1.0:  # a fraction may be finer than a float
         raise InputError(f"Expected `{name}` to lie strictly between 0 and 1, but got {value!r}; 0.05 is customary.")
     return float(value)
 
@@ -166,11 +167,14 @@ def check_path(name: str, value: Any) -> str:
         >>> check_path("dirpath", Path("runs"))
         'runs'
     """
-    path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
     try:
-        known = isinstance(path, str) and b"\0" not in os.fsencode(path)
-    except UnicodeEncodeError:  # lone surrogates
+        path = os.fspath(value)
+        known = isinstance(path, str)
+        os.lstat(path)
+    except OSError as error:  # there need not be a file, but there must be room for its name
+        known = known and error.errno != errno.ENAMETOOLONG
+    except (TypeError, ValueError):  # no path, NUL characters, lone surrogates
         known = False
-    if not isinstance(path, str) or not known:
+    if not known:
         raise InputError(f"Expected `{name}` to be a path, but got {value!r}; give a string or a pathlib.Path.")
-    return path
+    return str.__str__(path)

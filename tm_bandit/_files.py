@@ -62,7 +62,8 @@ def check_writable(path: str | os.PathLike[str], inputs: Iterable[str | os.PathL
         The path, or its target if it is a link.
 
     Raises:
-        InputError: if the folder is missing or read-only, or if ``path`` is a folder, a device or one of the inputs.
+        InputError: if the folder is missing, if it or an older file is read-only, or if ``path`` is a folder, a device
+            or one of the inputs.
     """
     path = check_path("path", path)
     target = Path(os.path.realpath(path)) if os.path.islink(path) else Path(path)
@@ -82,6 +83,8 @@ def check_writable(path: str | os.PathLike[str], inputs: Iterable[str | os.PathL
         raise InputError(f"Expected the name of a regular file, but got {target}; choose another place.")
     if target.exists() and any(os.path.exists(source) and target.samefile(source) for source in inputs):
         raise InputError(f"Expected an output that is not one of the inputs, but got {target}; choose another name.")
+    if target.exists() and not os.access(target, os.W_OK):
+        raise InputError(f"Expected a file that may be replaced, but got {target}, which is read-only; choose another.")
     if not os.access(folder, os.W_OK):
         raise InputError(f"Expected a writable folder, but got {folder}; choose another place for {target.name}.")
     return target
@@ -131,8 +134,9 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
         ['result.json']
     """
     target = check_writable(path)
-    # A fresh name per call: two processes that write the same target must not share a temporary file.
-    temporary = target.with_name(temporary_name(target.stem, target.suffix))
+    # A fresh name per call: two processes that write the same target must not share a temporary file. It may not be
+    # longer than a name can be either.
+    temporary = target.with_name(temporary_name(target.stem[:40], target.suffix))
     try:
         if target.exists():  # its permissions are given before there is anything to read
             temporary.touch(exist_ok=False)

@@ -13,7 +13,7 @@ import torch
 
 from tm_bandit._files import atomic_write
 from tm_bandit._npz import read_header, read_member
-from tm_bandit._weights_file import check_claim, is_archive
+from tm_bandit._weights_file import check_claims, is_archive
 from tm_bandit.errors import InputError
 from tm_bandit.functional.moments import check_width
 
@@ -65,8 +65,8 @@ def read_statistics(path: Path) -> StoredStatistics:
         exact = rows.astype(np.float64)  # clean-fid's files for KID hold nothing but rows
         content = {**content, "mu": exact.mean(0), "sigma": np.cov(exact, rowvar=False), "num_samples": len(rows)}
     count, name = content.get("num_samples"), content.get("extractor")
-    if isinstance(count, (np.ndarray, np.generic)):
-        count = count.tolist()  # a plain number, whatever kind of number it is; checked by the caller
+    if isinstance(count, (np.ndarray, np.generic)) and count.ndim == 0:
+        count = count.item()  # a plain number, whatever kind of number it is; checked by the caller
     try:
         mean, sigma = np.atleast_1d(content["mu"]), np.atleast_2d(content["sigma"])
     except (TypeError, ValueError, RuntimeError) as error:
@@ -114,7 +114,5 @@ def _read_pt(path: Path) -> Mapping[str, Any]:
         content = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(content, dict):
         return {}
-    for name, value in content.items():
-        if isinstance(value, torch.Tensor):
-            check_claim(name, value)
+    check_claims(path, content, harmless=2**20)
     return {**content, "mu": content["mean"]} if "mean" in content else content

@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import pickle
+import struct
 import tarfile
 import zipfile
 from collections import OrderedDict
@@ -14,6 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,6 +29,10 @@ _MOST_MODULES, _DEEPEST = 100_000, 100
 
 #: Bytes up to which a tensor may repeat its numbers; the largest layer of VGG16, when expanded, has 0.4 GB.
 _HARMLESS = 2**30
+
+#: The end of an archive: what the format calls the end of its list in its large form, where that is, and in its first
+#: form. Each says where the list begins.
+_TAIL = struct.Struct("<4s44xQ4s4xQ4x4s12xI2x")
 
 #: The functions that rebuild a tensor. Every other name in a file stands for an object that is not needed here.
 _REBUILD = frozenset({"_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_parameter"})
@@ -172,9 +178,26 @@ def is_archive(path: str | os.PathLike[str]) -> bool:
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
+        if not _is_its_list(path, archive.start_dir):
+            raise ValueError("it has more than one list of what is in it")
         for member in archive.infolist():
             _check_stored(member)
     return True
+
+
+def _is_its_list(path: str | os.PathLike[str], start: int) -> bool:
+    """Whether the list of an archive's content that begins at ``start`` is the one that any reader finds.
+
+    Python takes the list that ends where the last part of the file begins, torch the one that this part points to.
+    """
+    with open(path, "rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        file.seek(-min(end, _TAIL.size), os.SEEK_END)
+        tail = file.read().rjust(_TAIL.size, b"\0")
+    large, begin, locator, place, last, short = _TAIL.unpack(tail)
+    if locator == b"PK\6\7":
+        return (large, place, begin, last) == (b"PK\6\6", end - _TAIL.size, start, b"PK\5\6")
+    return (last, short) == (b"PK\5\6", start)
 
 
 def _check_stored(member: zipfile.ZipInfo) -> None:
@@ -187,21 +210,24 @@ def _stored(archive: zipfile.ZipFile, name: str) -> bytes:
     return archive.read(name)
 
 
-def check_claim(name: str, tensor: Tensor) -> None:
-    """Refuse a huge tensor that is larger than what a file holds: it may repeat its numbers as often as it likes.
+def check_claims(path: str | os.PathLike[str], named: Mapping[Any, Any], harmless: int = _HARMLESS) -> None:
+    """Refuse arrays that are together larger than their file: they may repeat their numbers, or have none at all.
 
     Args:
-        name: its name, for the error.
-        tensor: what was read.
+        path: the file, in which nothing is packed.
+        named: what was read from it; all but arrays and tensors passes.
+        harmless: bytes up to which they may be larger.
 
     Raises:
-        ValueError: if its shape claims more than it holds, and more than a gigabyte.
+        ValueError: if their shapes claim more than the file holds.
     """
-    if tensor.layout != torch.strided:
-        return
-    held = tensor.untyped_storage().nbytes()
-    if tensor.numel() * tensor.element_size() > max(held, _HARMLESS):
-        raise ValueError(f"{name} claims shape {tuple(tensor.shape)}, but holds {held} bytes")
+    held = os.path.getsize(path)
+    left = max(held, harmless)
+    for name, array in named.items():
+        if isinstance(array, (np.ndarray, Tensor)):
+            left -= array.itemsize * (array.size if isinstance(array, np.ndarray) else array.numel())
+            if left < 0:
+                raise ValueError(f"{name} claims shape {tuple(array.shape)}, but the file holds {held} bytes")
 
 
 def read_script(path: str | os.PathLike[str]) -> dict[str, Tensor]:
@@ -238,7 +264,8 @@ def _is_signature(value: Any) -> bool:
     kinds = {"tag": str, "run": str, "names": list, "weights": Mapping}
     if not isinstance(value, Mapping) or not all(isinstance(value.get(name), kind) for name, kind in kinds.items()):
         return False
-    return all(isinstance(tensor, Tensor) for tensor in value["weights"].values())
+    named = all(isinstance(name, str) for name in [*value["names"], *value["weights"]])
+    return named and all(isinstance(tensor, Tensor) for tensor in value["weights"].values())
 
 
 def _load(path: Path) -> Any:
@@ -287,13 +314,23 @@ class _Inert:
     append = extend = add = update = __setitem__ = __call__
 
 
-class _TensorUnpickler(pickle.Unpickler):
+class _Rebuild(_Inert):
+    """Rebuilds a tensor. Unlike a function, it has no source and takes no attributes, which torch might act upon."""
+
+    def __init__(self, name: str) -> None:
+        self._rebuild = getattr(torch._utils, name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._rebuild(*args)
+
+
+# Python's own class and not the one in C, which makes as much room for remembered objects as a file asks for.
+class _TensorUnpickler(pickle._Unpickler):
     """Rebuilds tensors and plain containers. It looks up no other name, so nothing that a file names can run."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module == "torch._utils" and name in _REBUILD:
-            rebuild = getattr(torch._utils, name)
-            return lambda *args: rebuild(*args)  # a pickle can set attributes of what it is given
+            return _Rebuild(name)
         if (module, name) == ("collections", "OrderedDict"):
             return OrderedDict
         if module == "torch" and isinstance(getattr(torch, name, None), (torch.dtype, torch.layout)):

@@ -74,13 +74,16 @@ def brief(error: BaseException) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return a text that can be encoded: undecodable bytes of a path or a command line are shown by their codes.
+    r"""Return a text that any file takes and no terminal obeys: control characters are shown by their codes.
+
+    Lines and tabs stay. Undecodable bytes of a path or a command line become codes, too.
 
     Example:
-        >>> printable("runs/\udcff.npy")
-        'runs/\\udcff.npy'
+        >>> printable("runs/\udcff.npy"), printable("\x1b[31mred")
+        ('runs/\\udcff.npy', '\\x1b[31mred')
     """
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    plain = re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda found: f"\\x{ord(found[0]):02x}", text)
+    return plain.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def warn(message: str) -> None:

@@ -4,6 +4,8 @@ import json
 import math
 import os
 from contextlib import closing
+from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,15 +26,17 @@ from tm_bandit import (
     OptimisticMean,
     ReferenceStatistics,
     SelectionResult,
+    policies,
 )
-from tm_bandit._weights_file import read_weights
+from tm_bandit._weights_file import read_file, read_weights
 from tm_bandit.callbacks import BanditCheckpoint
 from tm_bandit.callbacks._folder import RunFolder, owner
 from tm_bandit.callbacks._sidecar import read_sidecars
 from tm_bandit.cli import main
-from tm_bandit.data import is_statistics_file, open_source
+from tm_bandit.data import ArraySource, SourceSampler, is_statistics_file, open_source
 from tm_bandit.data.images import decode_image
 from tm_bandit.errors import ArmError, BanditError, InputError, WeightsError
+from tm_bandit.execution.conditions import Conditions
 from tm_bandit.extractors import resolve
 from tm_bandit.selection.watcher import Watcher
 
@@ -157,11 +161,48 @@ def test_scores_that_are_no_numbers(values):
         lambda: ModelSelector(MeanMetric(), budget=100, epsilon=10**400),
         lambda: BanditCheckpoint(metric=OptimisticIS("none"), budget=10, batch_size=5, burn_in=np.zeros(2)),
         lambda: BanditCheckpoint(metric=OptimisticIS("none"), budget=10, batch_size=5, conditions=np.array("x")),
+        lambda: OptimisticFID("none", delta=Fraction(1, 10**400)),
+        lambda: OptimisticFID("none", delta=Fraction(10**400)),
+        lambda: policies.UCB(index=np.array(["bound", "witness"])),
+        lambda: SourceSampler(ArraySource(np.zeros((3, 2)), "rows.npy"), "\ud800"),
+        lambda: SourceSampler(ArraySource(np.zeros((3, 2)), "rows.npy"), "a", seed="\ud800"),
+        lambda: Conditions(dict).take(0, 2, (0,)),
+        lambda: ModelSelector.from_checkpoints(np.array("a.ckpt"), Gen, OptimisticIS(nn.Identity())),
     ],
 )
 def test_arguments_that_no_number_and_no_object_can_be(make):
     with pytest.raises(InputError):
         make()
+
+
+def test_a_variant_is_a_dictionary(tmp_path):
+    saved_gen(tmp_path / "one.ckpt")
+    with pytest.raises(InputError, match="cfg3"):
+        ModelSelector.from_checkpoints(tmp_path, Gen, OptimisticIS(nn.Identity()), variants={"cfg3": 3.0})
+
+
+class Nowhere(os.PathLike):
+    """A path that is none."""
+
+    def __fspath__(self):
+        return 3
+
+
+@pytest.mark.parametrize("path", ["a" * 300, "a" * 300 + "/b", "a/" * 3000, Nowhere(), "a\0b", "\ud800", b"a"])
+def test_a_path_that_no_file_can_have(path):
+    for take in (
+        lambda: ModelSelector.from_checkpoints(path, Gen, OptimisticIS(nn.Identity())),
+        lambda: Watcher(path, Gen, OptimisticIS(nn.Identity())),
+        lambda: Watcher(".", Gen, OptimisticIS(nn.Identity()), out=path),
+        lambda: BanditCheckpoint(metric=OptimisticIS("none"), budget=10, batch_size=5, dirpath=path),
+        lambda: make_result().to_html(path),
+        lambda: ReferenceStatistics.load(path),
+        lambda: ReferenceStatistics(torch.zeros(2), torch.eye(2)).save(path),
+        lambda: OptimisticFID(2048, feature_extractor_weights_path=path),
+        lambda: ArraySource.open(path),
+    ):
+        with pytest.raises(InputError):
+            take()
 
 
 def test_a_burn_in_that_no_float_can_hold():
@@ -214,10 +255,10 @@ def test_names_that_no_file_and_no_page_can_hold(name):
 
 
 def test_a_name_is_no_markdown():
-    names = ["<img src=x>", "a|b", "`x`", "[x](https://example.org)"]
-    selector = ModelSelector(MeanMetric(), {name: gaussian(1.0) for name in names}, budget=80, samples="features")
+    names = ["<img src=x>", "a|b", "`x`", "[x](https://example.org)", "\\<b>", "\\|"]
+    selector = ModelSelector(MeanMetric(), {name: gaussian(1.0) for name in names}, budget=120, samples="features")
     text = selector.run(progress=False).to_markdown()
-    shown = ["\\<img src=x>", "a\\|b", "\\`x\\`", "[x]\\(https://example.org)"]
+    shown = ["\\<img src=x>", "a\\|b", "\\`x\\`", "[x]\\(https://example.org)", "\\\\\\<b>", "\\\\\\|"]
     assert all(f" {name} |" in text or f"**{name}** |" in text for name in shown)
 
 
@@ -239,10 +280,10 @@ def test_files_that_are_none_are_not_waited_for(tmp_path):
         os.mkfifo(tmp_path / name)
     with soon():
         assert not is_statistics_file(tmp_path / "r.npz")
-        for read in (ReferenceStatistics.load, open_source):
-            for name in ("r.npz", "r.npy", "r.pt"):
-                with pytest.raises(InputError):
-                    read(tmp_path / name)
+        for read in (ReferenceStatistics.load, open_source, ArraySource.open):
+            for place in (tmp_path / "r.npz", tmp_path / "r.npy", tmp_path / "r.pt", "/dev/zero"):
+                with pytest.raises(InputError, match="not a regular file"):
+                    read(place)
         with pytest.raises(InputError, match="not a regular file"):
             open_source(tmp_path)
         with pytest.raises(InputError, match="regular file"):
@@ -315,12 +356,32 @@ def written(folder, text):
         {"best": ["a"]},
         {"budget": "x"},
         {"settings": 3},
+        {"metric": "\ud800"},
+        {"stopped_by": "\udcff"},
     ],
 )
 def test_a_result_that_contradicts_itself(change):
     data = json.loads(make_result().to_json()) | change
     with pytest.raises(InputError):
         SelectionResult.from_json(json.dumps(data))
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a" * 100_000, "\x1b]0;title\x07", "two\nlines", ""])
+def test_a_result_has_names_that_an_arm_can_have(name):
+    text = make_result().to_json().replace(json.dumps(make_result().best), json.dumps(name))
+    with pytest.raises(InputError):
+        SelectionResult.from_json(text)
+
+
+def test_what_a_result_says_besides_can_be_shown(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = json.loads(make_result().to_json()) | {"metric": "$\\frac{$", "status": "\x1b[31mred\r"}
+    Path("result.json").write_text(json.dumps({**data, "settings": {**data["settings"], "\ud800": "\udcff"}}))
+    for form in ("--html=page.html", "--plot=picture.png", "--json", "--markdown"):
+        assert main(["report", "result.json", form]) == 0
+    said = capsys.readouterr().out
+    assert "\\x1b[31mred\\x0d" in said
+    assert not {"\x1b", "\r"} & set(said)
 
 
 # ---- checkpoints ----
@@ -358,6 +419,13 @@ def test_checkpoints_of_the_format_before_zip(tmp_path, extra):
     found = read_weights(tmp_path / "old.ckpt")
     assert set(found) == set(module.state_dict())
     assert all(torch.equal(found[name], value) for name, value in module.state_dict().items())
+
+
+@pytest.mark.parametrize("part", [{"names": [["a"]]}, {"names": [1, 2]}, {"weights": {1: torch.zeros(1)}}, {"tag": 1}])
+def test_a_signature_that_is_none_says_nothing(tmp_path, part):
+    saved_gen(tmp_path / "one.ckpt", tm_bandit={"tag": "t", "run": "r", "names": ["a"], "weights": {}, **part})
+    found = read_file(tmp_path / "one.ckpt")
+    assert (set(found.weights), found.tag, found.run) == (set(Gen().state_dict()), "", "")
 
 
 class Trap:

@@ -3,10 +3,12 @@
 import importlib
 import io
 import os
+import pickle
 import stat
 import struct
 import subprocess
 import sys
+import tracemalloc
 import warnings
 import zipfile
 import zlib
@@ -294,6 +296,26 @@ def test_torch_s_files_are_not_unpacked(tmp_path):
             read(path)
 
 
+def test_a_second_list_of_an_archive_hides_nothing(tmp_path):
+    """Python finds the stored copies, whose list is the last; torch finds the packed ones, as the end points there."""
+    path, packed, stored = tmp_path / "weights.pt", io.BytesIO(), io.BytesIO()
+    torch.save({"mu": torch.zeros(2), "sigma": torch.eye(2)}, path)
+    with zipfile.ZipFile(path) as archive:
+        members = {item: archive.read(item) for item in archive.namelist()}
+    pack(packed, **members)
+    with zipfile.ZipFile(stored, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    end = packed.getvalue()[-22:]
+    path.write_bytes(packed.getvalue()[:-22] + stored.getvalue()[:-22] + end)
+    assert torch.equal(torch.load(path, weights_only=True)["sigma"], torch.eye(2))  # the trap works
+    with zipfile.ZipFile(path) as archive:
+        assert {item.compress_type for item in archive.infolist()} == {zipfile.ZIP_STORED}
+    for read in (load_tensors, read_weights, ReferenceStatistics.load):
+        with pytest.raises((ValueError, ArmError), match="more than one list"):
+            read(path)
+
+
 def test_a_tensor_that_repeats_its_numbers_without_end_is_refused(tmp_path):
     path = tmp_path / "weights.pt"
     torch.save({"mu": torch.zeros(1).expand(10**12), "sigma": torch.zeros(1, 1).expand(10**6, 10**6)}, path)
@@ -302,6 +324,91 @@ def test_a_tensor_that_repeats_its_numbers_without_end_is_refused(tmp_path):
             read(path)
     with pytest.raises(WeightsError, match="claims shape"):
         resolve(2048, weights_path=path)
+
+
+def old_file(path, content):
+    """Write a file of the format before zip, with this pickle and no numbers."""
+    system = {"protocol_version": 1001, "little_endian": True, "type_sizes": {"short": 2, "int": 4, "long": 4}}
+    begin = b"".join(pickle.dumps(part, 2) for part in (0x1950A86A20F9469CFC6C, 1001, system))
+    path.write_bytes(begin + b"\x80\x02" + content + b"." + pickle.dumps([], 2))
+
+
+def text(value):
+    return b"X" + struct.pack("<I", len(value)) + value.encode()
+
+
+def whole(value):
+    return b"\x8a\x08" + struct.pack("<q", value)
+
+
+def claimed(numel, shape):
+    """Return the pickle of a tensor of floats whose storage has ``numel`` of them, as far as it says."""
+    storage = (
+        b"(" + text("storage") + b"ctorch\nFloatStorage\n" + text(str(numel)) + text("cpu") + whole(numel) + b"NtQ"
+    )
+    size = b"(" + b"".join(map(whole, shape)) + b"t"
+    return (
+        b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + whole(0) + size + size[:1] + whole(1) * len(shape) + b"t"
+        b"\x89ccollections\nOrderedDict\n)RtR"
+    )
+
+
+@pytest.mark.parametrize("numel", [4, 400_000_000])  # the storage grows to what a tensor claims, or claims it itself
+def test_a_tensor_without_numbers_does_not_fill_the_memory(tmp_path, numel):
+    path = tmp_path / "weights.pt"
+    old_file(path, b"}(" + text("mu") + claimed(numel, [400_000_000]) + text("sigma") + claimed(1, [1, 1]) + b"u")
+    assert path.stat().st_size < 1000
+    for read in (ReferenceStatistics.load, load_tensors):
+        with pytest.raises(ValueError, match="claims shape"):
+            read(path)
+    parts = b"".join(text(name) + claimed(9, [90_000_000]) for name in "abc")  # each of them would do
+    old_file(path, b"}(" + parts + b"u")
+    with pytest.raises(ValueError, match="c claims shape"):
+        load_tensors(path)
+
+
+def test_an_array_without_numbers_does_not_fill_the_memory(tmp_path):
+    made = np.zeros(1).__reduce__()[0]
+    array = f"c{made.__module__}\n{made.__name__}\n(cnumpy\nndarray\n(".encode() + whole(2**25) + b"tU\1btR"
+    old_file(tmp_path / "r.pt", b"}(" + text("mu") + array + text("sigma") + claimed(1, [1, 1]) + b"u")
+    with pytest.raises(InputError, match="claims shape"):
+        ReferenceStatistics.load(tmp_path / "r.pt")
+
+
+@pytest.mark.parametrize("unknown", [b"", text("x") + b"cos\nsystem\n"])  # with it, torch itself refuses the file
+def test_a_pickle_does_not_get_the_room_that_it_asks_for(tmp_path, unknown):
+    content = b"Nr" + struct.pack("<I", 2**21) + b"0"  # remember this under number two million
+    old_file(tmp_path / "weights.ckpt", content + b"}(" + text("a") + claimed(1, [1]) + unknown + b"u")
+    script_of(tmp_path / "script.pt", content + MODULE + b"}b")
+    tracemalloc.start()
+    try:
+        assert list(read_weights(tmp_path / "weights.ckpt")) == ["a"]
+        assert load_tensors(tmp_path / "script.pt") == {}
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("function", [b"ctorch._utils\n_rebuild_tensor_v2\n", b"cos\nsystem\n"])
+def test_no_patch_of_a_source_is_written(tmp_path, function):
+    """Torch writes one beside a class whose source is not what a file says, if the class asks for it."""
+    named = text("dump_patches") + b"\x88" + text("__name__") + text(str(tmp_path / "was-run"))
+    source = b"(" + text("module") + b"h\0" + text("file.py") + text("import os") + b"tQ"
+    old_file(
+        tmp_path / "old.ckpt",
+        function + b"q\0(N}(" + named + b"utb0}(" + text("a") + b"cos\nsystem\n" + text("b") + source + b"u",
+    )
+    with pytest.raises(ArmError):
+        read_weights(tmp_path / "old.ckpt")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["old.ckpt"]
+
+
+@pytest.mark.parametrize("feature", [2048, "vgg16", "clip-vit-b-32"])
+@pytest.mark.parametrize("content", [b"}" + text("a") + b"K\1Qs", b"}", b"", b"(" * 9])
+def test_odd_pickles_are_no_weights(tmp_path, feature, content):
+    old_file(tmp_path / "old.pt", content)
+    with pytest.raises(WeightsError):
+        resolve(feature, weights_path=tmp_path / "old.pt")
 
 
 def script_of(path, content):
@@ -376,3 +483,17 @@ def test_a_header_that_claims_too_much_is_refused(tmp_path, packed, shape):
     single.write_bytes(claims(shape))
     with pytest.raises(InputError, match=r"claims\.npy"):
         open_source(single)
+
+
+@pytest.mark.parametrize(("shape", "kind"), [((10**6, 0), "<f8"), ((10**6,), "|S0")])
+def test_a_million_empty_entries_are_no_number_of_samples(tmp_path, shape, kind):
+    np.savez(tmp_path / "r.npz", mu=np.zeros(2), sigma=np.eye(2))
+    with zipfile.ZipFile(tmp_path / "r.npz", "a") as archive:
+        archive.writestr("num_samples.npy", claims(shape, kind))
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match="num_samples"):
+            ReferenceStatistics.load(tmp_path / "r.npz")
+        assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    finally:
+        tracemalloc.stop()

@@ -1,5 +1,7 @@
 """Where weights live: files under way, files with a name, files that may be deleted, and what no file could hold."""
 
+import os
+
 import pytest
 import torch
 
@@ -57,6 +59,20 @@ def test_a_file_gets_its_name_at_the_end_of_the_validation(parts):
     assert parts.store.read("step8")["net.bias"].tolist() == [1.0] * DIM
     assert Gen.load_from_checkpoint(parts.store.path("step8")).net.bias.tolist() == [1.0] * DIM
     assert parts.store.tags["step8"] == content_tag(parts.weights(1.0))
+
+
+def test_a_model_is_on_the_disk_before_its_file_has_its_name(parts, monkeypatch):
+    """Else a power cut leaves an empty file where the statistics promise a model."""
+    synced, sync = [], os.fsync
+
+    def watched(number):
+        synced.append((os.fstat(number).st_ino, parts.files()))
+        sync(number)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    parts.add("step8", 1.0)
+    parts.commit()
+    assert (os.stat(parts.store.path("step8")).st_ino, []) in synced
 
 
 def test_files_of_others_are_not_written_over(parts):

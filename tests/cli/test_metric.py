@@ -72,7 +72,7 @@ def test_kernel_distances(run, with_rows, metric):
 def test_a_folder_as_reference_of_a_kernel_distance_says_how_many_rows_it_keeps(run, monkeypatch):
     words = "select --metric kid --reference real --feature cli_parts:pool --budget 200 --batch-size 20 --json"
     assert "kept a random" not in run(words, ARMS).err
-    monkeypatch.setattr("tm_bandit.cli.metric._ROWS", 40)
+    monkeypatch.setattr("tm_bandit.cli.metric.MOST_ROWS", 40)
     assert "kept a random 40 of 300 rows (seed 3)" in run(words, ARMS, "--seed 3").err
 
 

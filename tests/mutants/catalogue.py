@@ -157,4 +157,8 @@ MUTANTS = [
     Mutant(f"{F}/paired.py", "if count < _SEEN_FROM:", "if count > _SEEN_FROM:", "tests/functional/test_paired.py"),
     Mutant(f"{F}/paired.py", "float(without.mean()) / math.sqrt(count - 1)", "float(without.mean()) / math.sqrt(count)", "tests/functional/test_paired.py"),
     Mutant(f"{M}/fid.py", "plug_in(unbiased=False) - safe_bias(", "plug_in(unbiased=False) - 0 * safe_bias(", "tests/metrics/test_fid.py"),
+    Mutant("callbacks/_store.py", "            os.fsync(stream.fileno())", "            pass", "tests/callbacks/test_store.py"),
+    Mutant(f"{M}/row_log.py", "if not self._to_sync or self._is_synced:", "if True:", "tests/metrics/test_fid_ddp.py tests/metrics/test_inception_ddp.py"),
+    Mutant("tm_bandit/_weights_file.py", "class _TensorUnpickler(pickle._Unpickler):", "class _TensorUnpickler(pickle.Unpickler):", "tests/attacks/test_nobody_let_in.py"),
+    Mutant("tm_bandit/_weights_file.py", "    held = os.path.getsize(path)\n", "    held = 10**30\n", "tests/attacks/test_nobody_let_in.py"),
 ]  # fmt: skip

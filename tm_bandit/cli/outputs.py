@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from tm_bandit._files import check_writable
-from tm_bandit.errors import InputError
+from tm_bandit.errors import InputError, printable
 from tm_bandit.report.result import SelectionResult
 
 #: File name endings that the plotting library can write.
@@ -64,6 +64,6 @@ class Outputs(NamedTuple):
         if self.plot is not None:
             result.plot(self.plot)
         if self.form == "markdown":
-            print(result.to_markdown(), end="")
+            print(printable(result.to_markdown()), end="")
         else:
-            print(result.to_json(indent=1) if self.form == "json" else result)
+            print(printable(result.to_json(indent=1) if self.form == "json" else str(result)))

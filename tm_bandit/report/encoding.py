@@ -47,7 +47,7 @@ def escape_markdown(text: str) -> str:
         >>> print(escape_markdown("<b> a|b [x](y) [0.1, 0.2]"))
         \<b> a\|b [x]\(y) [0.1, 0.2]
     """
-    return re.sub(r"([`*<|]|(?<=\])\()", r"\\\1", text)
+    return re.sub(r"([\\`*<|]|(?<=\])\()", r"\\\1", text)
 
 
 def decode_history(columns: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from string import Template
 from typing import Any
 
 from tm_bandit.__about__ import __version__
+from tm_bandit.errors import printable
 from tm_bandit.report.chart import GREY, PALETTE, Chart, make_chart
 from tm_bandit.report.result import SelectionResult, central_score, number, spoken, with_interval
 from tm_bandit.report.svg import arms_svg, colour_class, scores_svg
@@ -71,7 +72,7 @@ def render_html(result: SelectionResult, refresh: int | None = None) -> str:
     light, dark = _colours(PALETTE, GREY), _colours(_DARK, _DARK_GREY)
     classes = "".join(f".c{at}{{--c:var(--c{at})}}" for at in range(len(PALETTE)))
     values = {"again": again, "title": title, "light": light, "dark": dark, "classes": classes, "hash": _HASH}
-    return Template(_PAGE).substitute(values, body="\n".join(filter(None, parts)))
+    return printable(Template(_PAGE).substitute(values, body="\n".join(filter(None, parts))))
 
 
 def _facts(result: SelectionResult) -> str:

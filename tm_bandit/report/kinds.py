@@ -82,6 +82,8 @@ def _check(what: str, values: Mapping[str, Any], kinds: Mapping[str, Any]) -> No
         value = values[name]
         if not isinstance(value, kind):
             raise TypeError(f"{name} of {what} is a {type(value).__name__}")
+        if isinstance(value, str):
+            value.encode()  # half a character fits into no file
         largest = _MOST if name in _COUNTS else _LARGEST
         if isinstance(value, (int, float)) and largest < abs(value) != math.inf:
             raise ValueError(f"{name} of {what} is absurdly large")

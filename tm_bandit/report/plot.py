@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tm_bandit._arguments import check_path
 from tm_bandit._files import atomic_write
-from tm_bandit.errors import InputError
+from tm_bandit.errors import InputError, printable
 from tm_bandit.report.axis import tick_text
 from tm_bandit.report.chart import GREY, PALETTE, Chart, Series, make_chart
 
@@ -125,7 +125,7 @@ def _draw_scores(axes: Axes, chart: Chart) -> None:
         name = axes.text(1.02, place, _plain(arm.label), va="center", color=colour, transform=axes.transAxes)
         name.set(fontsize=9, fontweight=weight)
     axes.grid(axis="y", color=_RULE, linewidth=0.8)
-    axes.set_ylabel(chart.unit, color=_INK)
+    axes.set_ylabel(_plain(chart.unit), color=_INK)
     _head(axes, "Scores over time", chart.note, 120)
 
 
@@ -152,7 +152,7 @@ def _draw_marks(axes: Axes, chart: Chart, shown: Sequence[Series]) -> None:
     axes.set_ylim(max(1, len(shown)) - 0.5, -0.5)
     axes.set_yticks(range(len(shown)), [_plain(arm.label) for arm in shown], fontsize=8)
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel(chart.marks_unit, color=_INK)
+    axes.set_xlabel(_plain(chart.marks_unit), color=_INK)
     _head(axes, "How the arms compare", chart.marks_note, 75)
 
 
@@ -191,4 +191,4 @@ def _png(figure: Figure) -> bytes:
 
 def _plain(name: str) -> str:
     """Return a name that matplotlib shows as it is: text between dollars would be read as mathematics."""
-    return name.replace("$", r"\$")
+    return printable(name).replace("$", r"\$")

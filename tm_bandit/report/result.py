@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from tm_bandit._arguments import check_count, check_path
+from tm_bandit._arguments import check_count, check_name, check_path
 from tm_bandit._files import atomic_write, check_regular
 from tm_bandit.errors import InputError
 from tm_bandit.report.encoding import decode_history, encode, escape_markdown
@@ -361,7 +361,7 @@ class SelectionResult:
         """Return itself, or raise ``ValueError`` or ``TypeError`` if it contradicts itself."""
         check_kinds({item.name: getattr(self, item.name) for item in fields(self)})
         named = {*self.tied, *self.retired, *self.history["arm"], *([] if self.best is None else [self.best])}
-        strangers = sorted(named - set(self.num_samples))
+        strangers = sorted(named - {check_name("an arm", name) for name in self.num_samples})
         if strangers:
             raise ValueError(f"{strangers[0]!r} is not one of its arms")
         return self

@@ -116,7 +116,10 @@ def checkpoint_samplers(
     shelf = Shelf(module.to(device).eval())
     table = check_options("variants", variants) or {"": {}}
     bound = {
-        variant: bind_sampler(shelf.module, sampler, given, conditioned=conditioned) for variant, given in table.items()
+        variant: bind_sampler(
+            shelf.module, sampler, check_options(f"variants[{variant!r}]", given), conditioned=conditioned
+        )
+        for variant, given in table.items()
     }
     return {
         f"{name}/{variant}" if variant else name: CheckpointSampler(shelf, path, checkpoint_key, sample)
@@ -190,7 +193,7 @@ class CheckpointSampler:
 
 
 def _named_files(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> dict[str, Path]:
-    if isinstance(paths, Iterable) and not isinstance(paths, (str, bytes)):
+    if isinstance(paths, Iterable) and not isinstance(paths, (str, bytes)) and getattr(paths, "ndim", 1) != 0:
         files = [Path(check_path("paths", path)) for path in paths]
     else:
         folder = Path(check_path("paths", paths))
