@@ -114,5 +114,5 @@ def test_files_of_the_benchmarks_that_are_named_exist():
     root = DOCS.parent
     texts = [*PAGES, *(root / "tm_bandit").rglob("*.py"), *(root / "callbacks").rglob("*.py"), *root.glob("*.md")]
     named = {name for path in texts for name in re.findall(r"benchmarks/[\w/]+\.(?:md|json|py)", path.read_text())}
-    assert "benchmarks/cures.py" in named
+    assert "benchmarks/results/cures.md" in named
     assert not [name for name in named if not (root / name).exists()]

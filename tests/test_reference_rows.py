@@ -85,7 +85,7 @@ def test_statistics_with_rows(tmp_path):
 
 
 def test_a_cap_that_nobody_chose_is_said(monkeypatch):
-    monkeypatch.setattr("tm_bandit.reference._MOST_ROWS", 30)
+    monkeypatch.setattr("tm_bandit.reference.MOST_ROWS", 30)
     with pytest.warns(UserWarning, match=r"Kept a random 30 of 40 rows \(seed 3\); give keep_rows= as a number"):
         assert len(ReferenceStatistics.from_features(draw(), keep_rows=True, seed=3).rows) == 30
     with warnings.catch_warnings():

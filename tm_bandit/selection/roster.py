@@ -11,7 +11,6 @@ from tm_bandit.comparison import Pair
 from tm_bandit.errors import ArmError, InputError, warn
 from tm_bandit.execution.conditions import check_conditioned
 from tm_bandit.execution.draw import Sampler
-from tm_bandit.functional.confidence import MIN_CERTIFIED
 from tm_bandit.metrics.base import OptimisticMetric
 from tm_bandit.policies.board import Board, differ
 from tm_bandit.policies.policy import ArmStats, Policy
@@ -20,7 +19,7 @@ from tm_bandit.selection.arm import Arm
 from tm_bandit.selection.costs import Costs
 from tm_bandit.selection.pairs import Pairs
 from tm_bandit.selection.repeats import twins
-from tm_bandit.selection.verdict import Verdict, judge
+from tm_bandit.selection.verdict import FEWEST_EVEN, Verdict, judge
 
 
 class Survey(NamedTuple):
@@ -340,5 +339,5 @@ class Roster(dict[str, Arm]):
     def _one_model(self, names: Collection[str]) -> bool:
         """Whether arms are the same model, as far as enough samples can tell: more of them would change nothing."""
         twins = self.twins()
-        seen = all(self[name].stats.num_samples >= MIN_CERTIFIED for name in names)
+        seen = all(self[name].stats.num_samples >= FEWEST_EVEN for name in names)
         return seen and len({twins.get(name, name) for name in names}) == 1
