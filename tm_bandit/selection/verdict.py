@@ -25,8 +25,8 @@ from tm_bandit.policies.policy import ArmStats, central
 #: is then known to a tenth at best.
 FEWEST = 50
 
-#: Arms are not called even before this many samples: those that differ in 2 % of their samples look like one model until
-#: one of these is drawn, and by now one has been with probability 98 %.
+#: Arms are not called even before this many samples: those that differ in 2 % of them look like one model until one of
+#: these is drawn, and by now one has been with probability 98 %.
 FEWEST_EVEN = 200
 
 #: Standard errors from which on an arm waits. With 1.5 the pick of 28 near ties was right after 2,500 samples in 48 of
