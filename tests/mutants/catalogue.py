@@ -161,4 +161,6 @@ MUTANTS = [
     Mutant(f"{M}/row_log.py", "if not self._to_sync or self._is_synced:", "if True:", "tests/metrics/test_fid_ddp.py tests/metrics/test_inception_ddp.py"),
     Mutant("tm_bandit/_weights_file.py", "class _TensorUnpickler(pickle._Unpickler):", "class _TensorUnpickler(pickle.Unpickler):", "tests/attacks/test_nobody_let_in.py"),
     Mutant("tm_bandit/_weights_file.py", "    held = os.path.getsize(path)\n", "    held = 10**30\n", "tests/attacks/test_nobody_let_in.py"),
+    Mutant("tm_bandit/selection/verdict.py", "if duel.n >= FEWEST_EVEN", "if duel.n >= 0", "tests/policies/test_race.py"),
+    Mutant("tm_bandit/selection/verdict.py", "_still_out(beaten, there) for beaten in (self.likely_out", "dict(beaten) for beaten in (self.likely_out", "tests/selection/test_verdict.py"),
 ]  # fmt: skip
