@@ -179,7 +179,7 @@ def test_measured_costs_are_told_or_refused_and_nothing_is_lost():
             run.tell(asked, ARMS[asked.arm](5, torch.Generator().manual_seed(asked.seed)), price[asked.arm])
     result = run.result()
     assert result.stopped_by == "budget"
-    assert 10.0 - 2.0 < result.total_cost <= 10.0
+    assert 10.0 - 2.0 < result.total_cost <= 10.0 * (1 + 1e-9), "up to rounding, which differs among Pythons"
     assert result.num_samples["fast"] >= 2 * result.num_samples["slow"]
     with pytest.raises(InputError, match="no cost of arm 'new' when costs are measured"):
         run.add_arm("new", gaussian(1.0), cost=1.0)
