@@ -57,6 +57,7 @@ def addresses(tmp_path_factory):
     command += [f"--port={ports['own']}", f"--ray-client-server-port={ports['client']}", "--include-dashboard=false"]
     # A client has a server of its own, which on a busy machine starts in more than the 30 s that Ray waits for it.
     environment = {**os.environ, "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "300", "RAY_USAGE_STATS_ENABLED": "0"}
+    environment["RAY_worker_niceness"] = "0"  # with Ray's 15, workers next to other programs start in minutes
     # The nodes of a cluster have the code of the arms, which here is that of the tests.
     paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
