@@ -28,7 +28,7 @@ from benchmarks.scenarios import scenario
 from tm_bandit import ModelSelector, OptimisticFID, ReferenceStatistics
 from tm_bandit.policies import ArmStats, compare
 
-FIRST_SEED = 170_000
+FIRST_SEED = 190_000
 RESULTS = Path(__file__).parent / "results"
 NUMBERS = RESULTS / "paired.json"
 #: Row counts at which uniform evaluation is looked at.

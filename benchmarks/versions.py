@@ -17,8 +17,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-FIRST_SEED = 82_000
-RUNS = 100
+FIRST_SEED = 83_000
+RUNS = 200
 #: Scenarios whose runs take minutes have fewer.
 FEW = {"cifar10": 20, "simulated": 20}
 BUDGET = 2_000

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tm_bandit.comparison import Comparison, Pair, anytime_margin, has_few_values, in_units
+from tm_bandit.comparison import Comparison, Pair, anytime_margin, fit_margin, has_few_values, in_units
 
 
 def test_the_margin_is_the_formula():
@@ -21,6 +21,10 @@ def test_the_margin_is_hardly_ever_crossed():
     margin = torch.tensor([anytime_margin(n, 0.1) * math.sqrt(n) for n in range(1, 2001)], dtype=torch.float64)
     crossed = float((steps.abs() > margin).any(1).double().mean())
     assert 0.02 < crossed <= 0.1
+
+
+def test_the_margin_of_the_fit_is_two_errors_and_more_at_small_counts():
+    assert [fit_margin(n) for n in (1, 25, 50, 100, 10_000)] == pytest.approx([102.0, 6.0, 4.0, 3.0, 2.01])
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,14 @@ from torch import Tensor
 #: 100 it would take 8.8 standard errors instead of 5.2 at 20 samples of 28 arms, and as many as now at 1,000.
 _PRIOR_SAMPLES = 20.0
 
+#: With none, the best of six scales of a Gaussian was ruled out in 30 of 120 races, with two in 2; with a whole margin
+#: in none, but near ties took several times the samples.
+_FIT_ERRORS = 2.0
+
+#: Samples below which the fit's bias outweighs its error. With 0 the worse of two arms that share 99 % of their rows
+#: was named in 14 of 99 races, with 20 in 12 of 200, with 50 in 4 of 200. Near ties take 7 % longer than with 0.
+_FIT_SAMPLES = 50.0
+
 
 class Comparison(NamedTuple):
     """How much larger the loss of one arm is than that of another; below zero the first arm is better.
@@ -71,6 +79,22 @@ def anytime_margin(n: int, delta: float) -> float:
     """
     ratio = (n + _PRIOR_SAMPLES) / _PRIOR_SAMPLES
     return math.sqrt((n + _PRIOR_SAMPLES) / n * (2.0 * math.log(1.0 / delta) + math.log(ratio)))
+
+
+def fit_margin(n: int) -> float:
+    r"""Return by how many of its standard errors the fit of a witness may be off: :math:`2 (1 + 50 / n)`.
+
+    The standard error falls like :math:`1 / \sqrt n`, and the bias, which it does not show, like :math:`1 / n`. Unlike
+    :func:`anytime_margin` it makes no promise over all sample counts.
+
+    Args:
+        n: number of samples, at least one.
+
+    Example:
+        >>> fit_margin(20), fit_margin(1000)
+        (7.0, 2.1)
+    """
+    return _FIT_ERRORS * (1.0 + _FIT_SAMPLES / n)
 
 
 def has_few_values(rows: Tensor) -> bool:

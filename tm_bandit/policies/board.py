@@ -8,12 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import overload
 
-from tm_bandit.comparison import Comparison, Pair, anytime_margin
+from tm_bandit.comparison import Comparison, Pair, anytime_margin, fit_margin
 from tm_bandit.policies.policy import ArmStats, Trace, central
-
-#: With none, the best of six scales of a Gaussian was ruled out in 30 of 120 races, with two in 2; with a whole margin
-#: in none, but near ties took several times the samples.
-_FIT_ERRORS = 2.0
 
 
 # Each look asks again about the waiting arms, whose numbers have not changed: of 200 arms nearly all.
@@ -32,9 +28,10 @@ def compare(first: ArmStats, second: ArmStats, pair: Pair | None = None, *, delt
     if that is not known, it is :math:`\sqrt{s_a^2 + s_b^2 - 2 r s_a s_b}` from the standard errors of the debiased
     losses.
 
-    The interval is :math:`E \pm (r \max(z_n s, 2 f) + (1 - r) z_n \mathrm{se}(D))` with :math:`z_n` of
-    :func:`~tm_bandit.comparison.anytime_margin`: a difference has to show above the noise of the draws at all counts
-    together, and above two standard errors of the fit. The interval is widened until it holds :math:`D` and the
+    The interval is :math:`E \pm (r \max(z_n s, y_n f) + (1 - r) z_n \mathrm{se}(D))` with :math:`z_n` of
+    :func:`~tm_bandit.comparison.anytime_margin` and :math:`y_n` of :func:`~tm_bandit.comparison.fit_margin`: a
+    difference has to show above the noise of the draws at all counts together, and above two standard errors of the
+    fit, more at small counts, where the fit is biased. The interval is widened until it holds :math:`D` and the
     difference of the arms' own witness means: an arm is not out as long as one of them contradicts. If it excludes
     zero, the end next to zero is final. A witness says too little next to the reference, so every other end is moved
     out to :math:`D \pm z_n \mathrm{se}(D)`. The interval is infinite at unequal counts, where biases do not cancel.
@@ -70,7 +67,7 @@ def compare(first: ArmStats, second: ArmStats, pair: Pair | None = None, *, delt
     if math.isnan(difference + by_witness + margin * (error + noise)):
         return Comparison(n, difference, error, pair.correlation, -math.inf, math.inf)
     held = (by_debiased, by_witness)
-    width = share * max(margin * pair.stderr, _FIT_ERRORS * pair.fit_stderr) + (1.0 - share) * margin * noise
+    width = share * max(margin * pair.stderr, fit_margin(n) * pair.fit_stderr) + (1.0 - share) * margin * noise
     lower, upper = min(difference - width, *held), max(difference + width, *held)
     ends = (
         lower if lower > 0.0 else min(lower, by_debiased - margin * noise),
