@@ -113,6 +113,10 @@ def row(old: Path, name: str) -> list[int | None]:
     return found
 
 
+def _ratio(value: int | None, other: int | None) -> float:
+    return math.nan if value is None or other is None else value / other
+
+
 def table(old: Path) -> None:
     """Write the table, and measure what is not known yet.
 
@@ -134,20 +138,22 @@ def table(old: Path) -> None:
         f"| scenario | 0.1, its default | 0.1, goal identify | the race | ratio | the race, pulls of {LARGE} | ratio |",
         "|---|---|---|---|---|---|---|",
     ]
-    ratios: dict[int, list[float]] = {SMALL: [], LARGE: []}
+    against: dict[str, list[float]] = {}
     for name in NAMES:
         *before, small, large = row(old, name)
         best = min((value for value in before if value is not None), default=None)
         cells = ["not reached" if value is None else f"{value:,}" for value in before]
         for size, value in ((SMALL, small), (LARGE, large)):
-            ratio = math.nan if value is None or best is None else value / best
-            ratios[size].append(ratio)
+            ratio = _ratio(value, best)
             cells += ["not reached" if value is None else f"{value:,}", f"{ratio:.2f}"]
+            against.setdefault(f"pulls of {size}, the better of 0.1's goals", []).append(ratio)
+            against.setdefault(f"pulls of {size}, 0.1's default", []).append(_ratio(value, before[0]))
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    for size, found in ratios.items():
+    lines += ["", "Geometric means of the ratios:", ""]
+    for what, found in against.items():
         sound = [ratio for ratio in found if math.isfinite(ratio)]
         mean = math.exp(sum(map(math.log, sound)) / len(sound))
-        lines += ["", f"Geometric mean of the ratios with pulls of {size}: {mean:.2f} over {len(sound)} scenarios."]
+        lines.append(f"- {what}: {mean:.2f} over {len(sound)} scenarios")
     text = "\n".join(lines)
     print(text)
     (HERE.parent / "results" / "versions.md").write_text(text + "\n", encoding="utf-8")
