@@ -17,8 +17,8 @@ _PRIOR_SAMPLES = 20.0
 #: in none, but near ties took several times the samples.
 _FIT_ERRORS = 2.0
 
-#: Samples up to which the fit's bias matters. With 0 the worse of two arms that share 99 % of their rows was named in 14
-#: of 99 races, with 20 in 12 of 200, with 50 in 4 of 200. Near ties take 7 to 19 % longer than with 0.
+#: Samples up to which the fit's bias matters. With 0 the worse of two arms that share 99 % of their rows was named in
+#: 14 of 99 races, with 20 in 12 of 200, with 50 in 4 of 200; near ties then take 7 to 19 % longer.
 _FIT_SAMPLES = 50.0
 
 
