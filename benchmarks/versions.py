@@ -154,6 +154,11 @@ def table(old: Path) -> None:
         sound = [ratio for ratio in found if math.isfinite(ratio)]
         mean = math.exp(sum(map(math.log, sound)) / len(sound))
         lines.append(f"- {what}: {mean:.2f} over {len(sound)} scenarios")
+    lines += [
+        "",
+        "Nine in ten is a point on a flat curve, so the rows scatter. The first measurement, 100 runs on seeds from "
+        "82,000, gave 1.25 and 1.11 with pulls of 5.",
+    ]
     text = "\n".join(lines)
     print(text)
     (HERE.parent / "results" / "versions.md").write_text(text + "\n", encoding="utf-8")

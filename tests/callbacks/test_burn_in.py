@@ -27,7 +27,7 @@ class UnluckyStart:
     def __call__(self, module, num_samples, *, generator):
         shift = 0.8
         if int(module.net.bias[0]) == 16:
-            shift = 1.2 if self.drawn < 20 else 0.0
+            shift = 1.6 if self.drawn < 20 else 0.0
             self.drawn += num_samples
         return 1.0 + shift + torch.randn(num_samples, DIM, generator=generator)
 
