@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -159,7 +159,9 @@ def _open_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) 
         shape, fortran, dtype = read_header(file)
         if 0 in shape or not shape:  # an empty range and a single number cannot be mapped
             return np.asarray(np.fromfile(file, dtype=dtype, count=int(np.prod(shape)))).reshape(shape)
-        return np.memmap(path, dtype, mode="r", offset=file.tell(), shape=shape, order="F" if fortran else "C")
+        order: Literal["C", "F"] = "F" if fortran else "C"
+        mapped: np.ndarray[Any, Any] = np.memmap(path, dtype, mode="r", offset=file.tell(), shape=shape, order=order)
+        return mapped
 
 
 def _sample_key(keys: Sequence[str], path: Path, key: str | None) -> str:

@@ -110,7 +110,7 @@ def resize_pixels(image: np.ndarray[Any, Any], side: int) -> np.ndarray[Any, Any
     """
     if image.shape[1:] == (side, side):
         return image
-    pixels = image if image.dtype == np.uint8 else image.astype(np.float32)
+    pixels: np.ndarray[Any, Any] = image if image.dtype == np.uint8 else image.astype(np.float32)
     channels = [Image.fromarray(channel).resize((side, side), Image.Resampling.BICUBIC) for channel in pixels]
     resized = np.stack([np.asarray(channel) for channel in channels])
     return resized if image.dtype == np.uint8 else resized.clip(pixels.min(), pixels.max())
