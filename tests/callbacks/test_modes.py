@@ -127,6 +127,8 @@ def test_sampling_runs_in_the_precision_of_the_training(tmp_path, precision):
     assert seen["extractor"] in (torch.float32, torch.float64)
 
 
+# So torch says of one release of Python.
+@pytest.mark.filterwarnings("ignore:Guards may run slower:RuntimeWarning")
 def test_compiled_modules(tmp_path):
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()

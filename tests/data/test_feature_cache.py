@@ -5,6 +5,7 @@ import pickle
 import sqlite3
 import time
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -77,10 +78,10 @@ def test_a_file_that_is_gone_has_no_key(cache, tmp_path):
 def test_a_damaged_row_is_none(cache, file):
     key = cache.stamp(file)
     cache.keep([(key, ROW)])
-    with sqlite3.connect(cache.path) as database:
+    with closing(sqlite3.connect(cache.path)) as database, database:
         database.execute("UPDATE rows SET data = ?", (bytes(len(ROW) * 4),))
     assert cache.find(key) is None
-    with sqlite3.connect(cache.path) as database:
+    with closing(sqlite3.connect(cache.path)) as database, database:
         database.execute("UPDATE rows SET dtype = 'O'")
     assert cache.find(key) is None
 
