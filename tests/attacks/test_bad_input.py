@@ -3,7 +3,6 @@
 import json
 import math
 import os
-from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from torch import nn
 
 from tests._make import class_probs
 from tests.callbacks.models import Gen
-from tests.cli.parts import Outcome
 from tests.fuzz.junk import soon
 from tests.report.results import make_result
 from tests.selection.toy import MeanMetric, gaussian
@@ -28,7 +26,7 @@ from tm_bandit import (
     SelectionResult,
     policies,
 )
-from tm_bandit._weights_file import read_file, read_weights
+from tm_bandit._weights_file import read_weights
 from tm_bandit.callbacks import BanditCheckpoint
 from tm_bandit.callbacks._folder import RunFolder, owner
 from tm_bandit.callbacks._sidecar import read_sidecars
@@ -175,12 +173,6 @@ def test_arguments_that_no_number_and_no_object_can_be(make):
         make()
 
 
-def test_a_variant_is_a_dictionary(tmp_path):
-    saved_gen(tmp_path / "one.ckpt")
-    with pytest.raises(InputError, match="cfg3"):
-        ModelSelector.from_checkpoints(tmp_path, Gen, OptimisticIS(nn.Identity()), variants={"cfg3": 3.0})
-
-
 class Nowhere(os.PathLike):
     """A path that is none."""
 
@@ -315,20 +307,6 @@ def test_a_name_that_no_file_system_takes(read):
         read("a" * 5000)
 
 
-def test_a_watcher_takes_any_name(tmp_path, capsys):
-    names = [b"\xff\xfe.ckpt", b"two\nlines.ckpt", "\u202eodd.ckpt".encode(), b"a|b.ckpt"]
-    for name in names:
-        saved_gen(tmp_path / "new.pth")
-        os.rename(tmp_path / "new.pth", os.path.join(os.fsencode(tmp_path), name))
-    os.mkfifo(tmp_path / "pipe.ckpt")
-    watcher = Watcher(tmp_path, Gen, OptimisticIS(nn.Identity()), budget=40, batch_size=10, settle=0)
-    with soon(60), closing(watcher):
-        while watcher.look():
-            pass
-    assert set(watcher.selector.arms) == {"\u202eodd", "a|b"}
-    assert all("is left out" in line or "best so far" in line for line in capsys.readouterr().out.splitlines())
-
-
 def test_results_that_cannot_be_read(tmp_path):
     (tmp_path / "picture.json").write_bytes(b"\x89PNG\xff\xfe")
     for place in ("nowhere.json", ".", "picture.json", "a\0b"):
@@ -382,147 +360,3 @@ def test_what_a_result_says_besides_can_be_shown(tmp_path, capsys, monkeypatch):
     said = capsys.readouterr().out
     assert "\\x1b[31mred\\x0d" in said
     assert not {"\x1b", "\r"} & set(said)
-
-
-# ---- checkpoints ----
-
-
-def saved_gen(path, legacy=False, **extra):
-    torch.manual_seed(0)
-    module = Gen()
-    content = {"state_dict": module.state_dict(), "pytorch-lightning_version": "2.0.0", "hyper_parameters": {}, **extra}
-    torch.save(content, path, _use_new_zipfile_serialization=not legacy)
-    return module
-
-
-class Settings:
-    """An object of a class that torch does not unpickle on its own."""
-
-
-def test_a_corrupt_first_checkpoint_is_an_arm_that_fails(tmp_path):
-    (tmp_path / "step1.ckpt").write_bytes(b"PK\x03\x04 cut off")
-    saved_gen(tmp_path / "step2.ckpt")
-    selector = ModelSelector.from_checkpoints(
-        tmp_path, Gen, metric=OptimisticIS(nn.Identity()), budget=200, batch_size=10
-    )
-    result = selector.run(progress=False)
-    assert result.best == "step2"
-    assert "step1.ckpt" in result.retired["step1"]
-    (tmp_path / "step2.ckpt").write_bytes(b"")
-    with pytest.raises(InputError, match=r"step1\.ckpt"):
-        ModelSelector.from_checkpoints(tmp_path, Gen, metric=OptimisticIS(nn.Identity()), budget=200, batch_size=10)
-
-
-@pytest.mark.parametrize("extra", [{}, {"hyper_parameters": Settings()}])
-def test_checkpoints_of_the_format_before_zip(tmp_path, extra):
-    module = saved_gen(tmp_path / "old.ckpt", legacy=True, **extra)
-    found = read_weights(tmp_path / "old.ckpt")
-    assert set(found) == set(module.state_dict())
-    assert all(torch.equal(found[name], value) for name, value in module.state_dict().items())
-
-
-@pytest.mark.parametrize("part", [{"names": [["a"]]}, {"names": [1, 2]}, {"weights": {1: torch.zeros(1)}}, {"tag": 1}])
-def test_a_signature_that_is_none_says_nothing(tmp_path, part):
-    saved_gen(tmp_path / "one.ckpt", tm_bandit={"tag": "t", "run": "r", "names": ["a"], "weights": {}, **part})
-    found = read_file(tmp_path / "one.ckpt")
-    assert (set(found.weights), found.tag, found.run) == (set(Gen().state_dict()), "", "")
-
-
-class Trap:
-    """Unpickled, this creates a file."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return open, (str(self.path), "w")
-
-
-def test_a_trap_in_a_checkpoint_of_the_format_before_zip(tmp_path):
-    saved_gen(tmp_path / "old.ckpt", legacy=True, trap=Trap(tmp_path / "was-run"))
-    read_weights(tmp_path / "old.ckpt")
-    assert not (tmp_path / "was-run").exists()
-
-
-# ---- the command line ----
-
-
-SCORE = "class Score:\n    def __init__(self):\n        raise ValueError('not today')\n"
-
-
-@pytest.fixture
-def command(tmp_path, monkeypatch, capsys):
-    """Run a command in a folder with features, images and a feature function that raises."""
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    for name, shift in (("real", 0), ("near", 0.1), ("far", 1)):
-        np.save(f"{name}.npy", rng.normal(size=(120, 3)) + shift)
-    np.save("images.npy", rng.integers(0, 255, (20, 8, 8, 3), dtype=np.uint8))
-    (tmp_path / "raising.py").write_text("def feature(images):\n    raise LookupError('no such layer')\n" + SCORE)
-    assert main(["stats", "real.npy", "-o", "ref.npz", "--quiet"]) == 0
-    capsys.readouterr()
-
-    def call(*words):
-        try:
-            code = main(list(words))
-        except SystemExit as leave:
-            code = leave.code
-        captured = capsys.readouterr()
-        return Outcome(code, captured.out, captured.err)
-
-    return call
-
-
-SELECT = ("select", "--reference", "ref.npz", "--arm", "near=near.npy", "--budget", "200", "--quiet")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("report", "deep.json"),
-        ("report", "a\0b"),
-        ("stats", "a\0b", "-o", "r.npz"),
-        ("stats", "real.npy", "-o", "r\0.npz"),
-        ("stats", "images.npy", "-o", "r.npz", "--feature", "raising:feature"),
-        ("stats", "images.npy", "-o", "r.npz", "--feature", "raising:feature", "--batch-size", str(10**21)),
-        ("stats", "real.npy", "-o", "r.npz", "--batch-size", str(10**21)),
-        ("stats", "real.npy", "-o", "r.npz", "--workers", str(10**30)),
-        ("stats", "images.npy", "-o", "r.npz", "--resize", str(10**30)),
-        (*SELECT, "--arm", "far=far.npy", "--batch-size", str(10**21)),
-        (*SELECT, "--arm", "far=far.npy", "--burn-in", str(10**21)),
-        (*SELECT, "--arm", "far=far.npy", "--budget", str(10**30), "--batch-size", str(10**29)),
-        (*SELECT, "--arm", "far=images.npy", "--feature", "raising:feature"),
-        (*SELECT, "--arm", "far=far.npy", "--delta", "nan"),
-        (*SELECT, "--arm", "far=far.npy", "--epsilon", "nan"),
-        (*SELECT, "--arm", "far=a\0b"),
-        (*SELECT, "--arm", os.fsdecode(b"\xff\xfe=far.npy")),
-        (*SELECT, "--arm", os.fsdecode(b"far=\xff\xfe.npy")),
-        (*SELECT, "--arm", f"{'a' * 100_000}=far.npy"),
-        ("report", "lost.json"),
-        ("demo", "--seed", "x"),
-        ("demo", "--nonsense"),
-        ("x" * 100_000,),
-        (*SELECT, "--arm", "far=far.npy", "--device", "meta"),
-        ("select", "--metric", "raising:Score", "--arm", "a=images.npy", "--budget", "50"),
-        ("select", "--metric", "raising:feature", "--arm", "a=images.npy", "--budget", "20", "--batch-size", "5"),
-    ],
-)
-def test_bad_words_end_in_one_line(command, tmp_path, words):
-    (tmp_path / "deep.json").write_text('{"a":' * 100_000)
-    (tmp_path / "lost.json").write_text(json.dumps(json.loads(make_result().to_json()) | {"best": "nobody"}))
-    before = sorted(os.listdir(tmp_path))
-    done = command(*words)
-    assert done.code == 2, done
-    assert len(done.err.strip().splitlines()) == 1
-    assert "Traceback" not in done.err
-    assert len(done.err) < 2000
-    assert [name for name in sorted(os.listdir(tmp_path)) if name != "__pycache__"] == before
-
-
-@pytest.mark.parametrize("seconds", ["often", "nan", "-1", ""])
-def test_a_wrong_interval_of_progress_lines(command, monkeypatch, seconds):
-    monkeypatch.setenv("TM_BANDIT_PROGRESS_SECONDS", seconds)
-    done = command("stats", "real.npy", "-o", "r.npz")
-    assert done.code == 2
-    assert "TM_BANDIT_PROGRESS_SECONDS" in done.err
-    assert issubclass(InputError, BanditError)
