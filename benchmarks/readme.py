@@ -68,7 +68,7 @@ def results(paired: str, figures: dict) -> str:
         "... and names the best, or one within 2% of its FID": f"{race['right']} of {race['runs']} runs",
         "The same with 2,500 samples": f"{race['right at 2500']} of {race['runs']} runs",
         "Evaluating all 28 equally by the plain FID instead": f"{equal[0]} samples, {equal[-1]}",
-        f"Early stopping in {len(others)} other scenarios": f"{stopped:,} of {runs:,} runs stop, {wrong} name a wrong arm",
+        f"Early stopping in {len(others)} other scenarios": f"{stopped:,} of {runs:,} stop, {wrong} name a wrong arm",
     }
     if pairs:
         rows[f"... in {len(pairs)} with common noise"] = f"{ended} of {races} stop, {worse} name a wrong arm"
